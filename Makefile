@@ -1,0 +1,37 @@
+# `make run` and `make test` do all their own set-up: a virtual environment in .venv, then the job.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint pytest bench clean
+
+help:  ## List what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(STAMP): pyproject.toml src/valuetrack/__init__.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "valuetrack needs Python 3.11 or later; set PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+run: $(STAMP)  ## Run the main job and write its report to runs/
+	$(BIN)/valuetrack check --out runs/check
+
+test: lint pytest  ## Lint, type-check and test
+
+lint: $(STAMP)  ## ruff and mypy alone
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+pytest: $(STAMP)  ## The tests alone
+	$(BIN)/python -m pytest --numprocesses 2
+
+bench: $(STAMP)  ## How time and memory grow with the network and the batch
+	$(BIN)/python benchmarks/growth.py
+
+clean:  ## Remove the virtual environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,33 @@
+"""The few types that every part of the library shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+Array = jax.Array
+Params = Any
+"""A pytree of floating-point arrays: the network's parameters, theta in the paper."""
+
+Apply = Callable[[Params, Array], Array]
+"""A network as a function: (parameters, observations) -> outputs."""
+
+
+class Transition(NamedTuple):
+    """What one environment step leaves behind; every field may carry leading batch axes.
+
+    ``discount`` is gamma * (1 - terminated): zero after a terminal step, gamma after any other,
+    a truncated one included, so that truncation bootstraps. ``next_action`` is the action really
+    taken in the next state, which the SARSA form of h needs; ``next_mask`` says which actions are
+    legal there. A form that does not need a field ignores it.
+    """
+
+    observation: Array
+    action: Array
+    reward: Array
+    discount: Array
+    next_observation: Array
+    next_action: Array
+    next_mask: Array
