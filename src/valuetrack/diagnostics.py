@@ -1,0 +1,94 @@
+r"""Whether chains agree, and how many independent samples they are worth.
+
+Both measures take draws of shape ``(chains, draws, ...)`` and return one number for each of the
+remaining axes' entries. They are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021),
+*Rank-normalization, folding, and localization*, without the rank normalisation; ArviZ calls them
+``ess(method="mean")`` and ``rhat(method="split")``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+MINIMUM_DRAWS = 4
+"""Below four draws a half of a chain has no variance."""
+
+
+def split_r_hat(draws: Any) -> Floats:
+    r"""Return split-R-hat, the square root of total over within-chain variance.
+
+    .. math:: \hat R = \sqrt{\frac{\frac{m-1}{m} W + \frac{1}{m} B}{W}}
+
+    over half-chains of length m. Values above about 1.01 say that the chains have not mixed.
+    """
+    halves = _split(draws)
+    length = halves.shape[1]
+    within = halves.var(axis=1, ddof=1).mean(axis=0)
+    between = length * halves.mean(axis=1).var(axis=0, ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio: Floats = ((length - 1) / length * within + between / length) / within
+    return np.sqrt(ratio)
+
+
+def effective_sample_size(draws: Any) -> Floats:
+    r"""Return the number of independent draws that would estimate the mean as well.
+
+    .. math:: \hat n = \frac{MT}{\hat\tau}, \qquad \hat\tau = -1 + 2\sum_t \hat P_t
+
+    with :math:`\hat P_t` the sums of neighbouring autocorrelations, summed while positive and
+    made monotone (Geyer's initial sequence), over split chains.
+    """
+    halves = _split(draws)
+    flat = halves.reshape(*halves.shape[:2], -1)
+    sizes = [_ess_of_scalar(flat[:, :, i]) for i in range(flat.shape[-1])]
+    return np.asarray(sizes).reshape(halves.shape[2:])
+
+
+def _split(draws: Any) -> Floats:
+    x = np.asarray(draws, dtype=np.float64)
+    if x.ndim < 2 or x.shape[1] < MINIMUM_DRAWS:
+        raise ValueError(
+            f"Draws have the shape (chains, draws, ...) with at least {MINIMUM_DRAWS} draws; "
+            f"these have {x.shape}."
+        )
+    half = x.shape[1] // 2
+    return np.concatenate([x[:, :half], x[:, -half:]])
+
+
+def _ess_of_scalar(chains: Floats) -> float:
+    count, length = chains.shape
+    if not np.isfinite(chains).all():
+        return float("nan")
+    covariance = _autocovariance(chains)
+    within = covariance[:, 0].mean() * length / (length - 1)
+    total = within * (length - 1) / length + chains.mean(axis=1).var(ddof=1)
+    if total == 0:  # a constant is as well known from all its draws as from one
+        return float(count * length)
+    correlation = 1 - (within - covariance.mean(axis=0) * length / (length - 1)) / total
+    correlation[0] = 1.0
+    tau = _integrated_autocorrelation(correlation)
+    # Antithetic chains may beat independence, but by no more than a logarithm can vouch for.
+    return float(count * length / max(tau, 1 / np.log10(count * length)))
+
+
+def _autocovariance(chains: Floats) -> Floats:
+    """Return every chain's autocovariance at all lags, by the fast Fourier transform."""
+    length = chains.shape[1]
+    centred = chains - chains.mean(axis=1, keepdims=True)
+    spectrum = np.abs(np.fft.rfft(centred, n=2 * length, axis=1)) ** 2
+    covariance: Floats = np.fft.irfft(spectrum, axis=1)[:, :length] / length
+    return covariance
+
+
+def _integrated_autocorrelation(correlation: Floats) -> float:
+    pairs = correlation[: len(correlation) // 2 * 2].reshape(-1, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs < 0)
+    positive = pairs[: negative[0]] if negative.size else pairs
+    monotone = np.minimum.accumulate(positive)
+    tail = correlation[2 * len(positive)] if 2 * len(positive) < len(correlation) else 0.0
+    return float(-1 + 2 * monotone.sum() + max(tail, 0.0))

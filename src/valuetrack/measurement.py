@@ -1,0 +1,147 @@
+r"""Measurement models: what the network predicts, and what is observed.
+
+Value learning as a state-space model has the measurement equation
+:math:`r_t = h(x_t, \theta_t) + \eta_t`. The samplers differ in what they need of it (a gradient,
+a vector-Jacobian product, a Jacobian), so they share the two functions themselves.
+
+=====================  ==========================================  ==========================
+form                   h(x; theta)                                 observed
+=====================  ==========================================  ==========================
+:func:`sarsa`          Q(s, a) - discount * Q(s', a')              r
+:func:`state_value`    V(s) - discount * V(s')                     r
+:func:`q_learning`     Q(s, a)                                     r + discount * max Q^-(s', .)
+=====================  ==========================================  ==========================
+
+``discount`` is gamma * (1 - terminated): a truncated step bootstraps, a terminal one does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from valuetrack.policies import greedy, masked_max, select
+from valuetrack.types import Apply, Array, Params, Transition
+
+Gradient = Literal["semi", "full"]
+"""Whether the value of the next state is held constant in the gradient of h."""
+
+
+class Measurement(NamedTuple):
+    """A measurement model over data of any structure.
+
+    Attributes
+    ----------
+    predict : (params, data) -> (n,)
+        h(x; theta), differentiable in the parameters.
+    observe : (params, data) -> (n,)
+        What h is compared with. Evaluated once an update, at the parameters before it.
+    """
+
+    predict: Callable[[Params, Any], Array]
+    observe: Callable[[Params, Any], Array]
+
+
+class TargetBatch(NamedTuple):
+    """The data of :func:`q_learning`: transitions, and the parameters of the target network."""
+
+    transitions: Transition
+    target_params: Params
+
+
+def sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
+    r"""Q-function form of the paper's equation for h, on the action really taken next.
+
+    .. math:: h(x; \theta) = Q_\theta(s, a) - \gamma\, Q_\theta(s', a'), \qquad r = h + \eta
+
+    Parameters
+    ----------
+    apply
+        ``(params, observations) -> Q-values`` with the actions on the last axis.
+    gradient
+        ``"full"`` differentiates both terms, as the paper's equation does; ``"semi"`` holds
+        Q(s', a') constant, which is the reference setting. A sampled a' inside a squared
+        residual makes the full gradient biased (the double-sampling problem).
+    """
+    _check_gradient(gradient)
+
+    def predict(params: Params, data: Transition) -> Array:
+        next_params = _next_state_params(params, gradient)
+        value = select(apply(params, data.observation), data.action)
+        next_value = select(apply(next_params, data.next_observation), data.next_action)
+        return value - data.discount * next_value
+
+    return Measurement(predict, lambda params, data: data.reward)
+
+
+def state_value(apply: Apply, gradient: Gradient = "semi") -> Measurement:
+    r"""V-function form: :math:`h(x; \theta) = V_\theta(s) - \gamma\, V_\theta(s')`.
+
+    ``apply`` returns one value a state, with or without a last axis of size one. ``gradient`` is
+    as in :func:`sarsa`.
+    """
+    _check_gradient(gradient)
+
+    def value(params: Params, observation: Array, like: Array) -> Array:
+        return apply(params, observation).reshape(like.shape)
+
+    def predict(params: Params, data: Transition) -> Array:
+        next_params = _next_state_params(params, gradient)
+        now = value(params, data.observation, data.reward)
+        later = value(next_params, data.next_observation, data.reward)
+        return now - data.discount * later
+
+    return Measurement(predict, lambda params, data: data.reward)
+
+
+def q_learning(apply: Apply, *, double: bool = False) -> Measurement:
+    r"""DQN form with a target network, the paper's second state-space model.
+
+    .. math:: h(x; \theta) = Q_\theta(s, a), \qquad
+              y = r + \gamma \max_{a' \text{ legal}} Q_{\theta^-}(s', a')
+
+    The data is a :class:`TargetBatch`. With ``double=True`` the action is the legal argmax under
+    the current parameters and its value comes from the target network (double Q-learning).
+    """
+
+    def predict(params: Params, data: TargetBatch) -> Array:
+        return select(apply(params, data.transitions.observation), data.transitions.action)
+
+    def observe(params: Params, data: TargetBatch) -> Array:
+        batch = data.transitions
+        target_q = apply(data.target_params, batch.next_observation)
+        if double:
+            best = greedy(apply(params, batch.next_observation), batch.next_mask)
+            next_value = select(target_q, best)
+        else:
+            next_value = masked_max(target_q, batch.next_mask)
+        return jax.lax.stop_gradient(batch.reward + batch.discount * next_value)
+
+    return Measurement(predict, observe)
+
+
+def mean_squared_error(measurement: Measurement) -> Callable[[Params, Any], Array]:
+    r"""Return the loss :math:`\frac1n \sum_i (y_i - h_i)^2` of a measurement model."""
+
+    def loss(params: Params, data: Any) -> Array:
+        observed = jax.lax.stop_gradient(measurement.observe(params, data))
+        return jnp.mean((observed - measurement.predict(params, data)) ** 2)
+
+    return loss
+
+
+def discount_of(gamma: float, terminated: Array) -> Array:
+    """Return gamma * (1 - terminated). Truncation is not asked for: it bootstraps."""
+    return jnp.where(terminated, 0.0, gamma)
+
+
+def _next_state_params(params: Params, gradient: Gradient) -> Params:
+    return jax.lax.stop_gradient(params) if gradient == "semi" else params
+
+
+def _check_gradient(gradient: str) -> None:
+    if gradient not in ("semi", "full"):
+        raise ValueError(f"gradient is 'semi' or 'full', not {gradient!r}.")

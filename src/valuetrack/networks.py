@@ -1,0 +1,213 @@
+"""Networks as pairs of pure functions: ``init(key) -> params`` and ``apply(params, x) -> y``.
+
+Parameters are a pytree ``{"body": [layer, ...], "head": layer}`` of plain arrays, so that a
+sampler can treat them as one long vector and an agent can tell the shared body from the head.
+Any other pair of such functions, Flax's and Equinox's included, serves as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from valuetrack.types import Apply, Array, Params
+
+Activation = Callable[[Array], Array]
+Initializer = Callable[..., Array]
+"""``(key, shape, dtype) -> array``, as in ``jax.nn.initializers``."""
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "elu": jax.nn.elu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "leaky_relu": jax.nn.leaky_relu,
+}
+
+NATURE_CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""(channels, kernel, stride) of the convolutions of Mnih et al. (2015)."""
+
+
+class Network(NamedTuple):
+    """A network: ``init(key) -> params`` and ``apply(params, observations) -> outputs``."""
+
+    init: Callable[[Array], Params]
+    apply: Apply
+
+
+def mlp(
+    inputs: int,
+    outputs: int | Sequence[int],
+    hidden: Sequence[int] = (32, 32),
+    *,
+    activation: str | Activation = "relu",
+    weight_init: Initializer | None = None,
+    bias_init: Initializer | None = None,
+) -> Network:
+    """Build a fully connected network of any depth and width.
+
+    Parameters
+    ----------
+    inputs
+        Length of an observation. Observations may have any number of leading batch axes.
+    outputs
+        Number of outputs, or their shape: ``(heads, actions)``, ``(actions, quantiles)``.
+    hidden
+        Widths of the hidden layers; empty for a linear model.
+    activation
+        A name from :data:`ACTIVATIONS` or a function.
+    weight_init, bias_init
+        Initialisers as in ``jax.nn.initializers``; He-normal and zeros by default.
+
+    Examples
+    --------
+    >>> import jax
+    >>> network = mlp(2, 4, hidden=(32, 32))
+    >>> params = network.init(jax.random.key(0))
+    >>> network.apply(params, jax.numpy.zeros((100, 2))).shape
+    (100, 4)
+    """
+    act = _activation(activation)
+    output_shape = _shape(outputs)
+    widths = (inputs, *hidden)
+    if min((*widths, *output_shape)) < 1:
+        raise ValueError(f"Every layer needs a width of at least 1: {widths} -> {output_shape}.")
+    make = _dense_layer(weight_init, bias_init)
+
+    def init(key: Array) -> Params:
+        *body_keys, head_key = jax.random.split(key, len(widths))
+        pairs = zip(body_keys, widths[:-1], widths[1:], strict=True)
+        body = [make(k, (fan_in, fan_out)) for k, fan_in, fan_out in pairs]
+        return {"body": body, "head": make(head_key, (widths[-1], math.prod(output_shape)))}
+
+    def apply(params: Params, x: Array) -> Array:
+        for layer in params["body"]:
+            x = act(x @ layer["w"] + layer["b"])
+        y = x @ params["head"]["w"] + params["head"]["b"]
+        return jnp.reshape(y, (*y.shape[:-1], *output_shape))
+
+    return Network(init, apply)
+
+
+def cnn(
+    image_shape: Sequence[int],
+    outputs: int | Sequence[int],
+    *,
+    convolutions: Sequence[tuple[int, int, int]] = NATURE_CONVOLUTIONS,
+    hidden: Sequence[int] = (512,),
+    activation: str | Activation = "relu",
+    weight_init: Initializer | None = None,
+    bias_init: Initializer | None = None,
+) -> Network:
+    """Build a convolutional network for images, by default that of Mnih et al. (2015).
+
+    ``image_shape`` is (height, width, channels). Images of an integer dtype are divided by 255;
+    floating-point ones are taken as they are. ``convolutions`` lists (channels, kernel, stride);
+    the other arguments are those of :func:`mlp`, which the flattened features go through.
+    """
+    act = _activation(activation)
+    if len(image_shape) != 3:
+        raise ValueError(f"An image has a shape (height, width, channels), not {image_shape}.")
+    make = _dense_layer(weight_init, bias_init)
+    kernels, features = _convolution_shapes(tuple(image_shape), convolutions)
+    dense = mlp(
+        features, outputs, hidden, activation=act, weight_init=weight_init, bias_init=bias_init
+    )
+
+    def init(key: Array) -> Params:
+        dense_key, *keys = jax.random.split(key, len(kernels) + 1)
+        convs = [make(k, shape) for k, shape in zip(keys, kernels, strict=True)]
+        params = dense.init(dense_key)
+        return {"body": convs + params["body"], "head": params["head"]}
+
+    def apply(params: Params, x: Array) -> Array:
+        batch_shape = x.shape[:-3]
+        x = x.reshape(-1, *image_shape)
+        if jnp.issubdtype(x.dtype, jnp.integer):
+            x = x.astype(params["head"]["w"].dtype) / 255.0
+        for layer, (_, _, stride) in zip(params["body"], convolutions, strict=False):
+            x = act(_convolve(x, layer["w"], stride) + layer["b"])
+        x = x.reshape(*batch_shape, features)
+        return dense.apply({"body": params["body"][len(kernels) :], "head": params["head"]}, x)
+
+    return Network(init, apply)
+
+
+def multi_head(
+    build: Callable[..., Network], inputs: Any, *, heads: int, actions: int, **options: Any
+) -> Network:
+    """Build a network whose body is shared by several linear heads; outputs (heads, actions).
+
+    ``build`` is :func:`mlp` or :func:`cnn`. All heads are one matrix product.
+    """
+    return build(inputs, (heads, actions), **options)
+
+
+def quantile(
+    build: Callable[..., Network], inputs: Any, *, actions: int, quantiles: int, **options: Any
+) -> Network:
+    """Build a network with several quantiles an action; outputs (actions, quantiles)."""
+    return build(inputs, (actions, quantiles), **options)
+
+
+def parameter_count(params: Params) -> int:
+    """Return p, the number of parameters."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def _dense_layer(
+    weight_init: Initializer | None, bias_init: Initializer | None
+) -> Callable[[Array, tuple[int, ...]], dict[str, Array]]:
+    draw_weight = weight_init or jax.nn.initializers.he_normal()
+    draw_bias = bias_init or jax.nn.initializers.zeros
+
+    def make(key: Array, shape: tuple[int, ...]) -> dict[str, Array]:
+        weight_key, bias_key = jax.random.split(key)
+        dtype = jnp.float32
+        return {
+            "w": draw_weight(weight_key, shape, dtype),
+            "b": draw_bias(bias_key, shape[-1:], dtype),
+        }
+
+    return make
+
+
+def _convolution_shapes(
+    image_shape: tuple[int, ...], convolutions: Sequence[tuple[int, int, int]]
+) -> tuple[list[tuple[int, int, int, int]], int]:
+    """Return the shape of each kernel, and how many features leave the last convolution."""
+    height, width, channels = image_shape
+    kernels = []
+    for out_channels, size, stride in convolutions:
+        if min(height, width) < size:
+            raise ValueError(
+                f"A {height} x {width} image is too small for a kernel of {size}; "
+                "pass smaller `convolutions` or larger images."
+            )
+        kernels.append((size, size, channels, out_channels))
+        height, width = (height - size) // stride + 1, (width - size) // stride + 1
+        channels = out_channels
+    return kernels, height * width * channels
+
+
+def _convolve(x: Array, kernel: Array, stride: int) -> Array:
+    return jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def _activation(activation: str | Activation) -> Activation:
+    if callable(activation):
+        return activation
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"Unknown activation {activation!r}; there are {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[activation]
+
+
+def _shape(outputs: int | Sequence[int]) -> tuple[int, ...]:
+    return (outputs,) if isinstance(outputs, int) else tuple(outputs)

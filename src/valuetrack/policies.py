@@ -1,0 +1,54 @@
+"""From Q-values to actions, with illegal actions never taken and never maximised over."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from valuetrack.types import Array
+
+
+def masked_values(q: Array, mask: Array | None) -> Array:
+    """Return the Q-values with illegal actions at minus infinity."""
+    return q if mask is None else jnp.where(mask, q, -jnp.inf)
+
+
+def greedy(q: Array, mask: Array | None = None) -> Array:
+    """Return the legal action of the largest value; ties go to the smallest index.
+
+    A state without any legal action (a terminal one) gives action 0, which nobody takes.
+    """
+    return jnp.argmax(masked_values(q, mask), axis=-1)
+
+
+def masked_max(q: Array, mask: Array | None = None) -> Array:
+    """Return the largest legal value, and 0 where no action is legal.
+
+    The zero matters: such a state is terminal, its discount is 0, and 0 times minus infinity
+    would put a NaN into the target.
+    """
+    largest = jnp.max(masked_values(q, mask), axis=-1)
+    return largest if mask is None else jnp.where(jnp.any(mask, axis=-1), largest, 0.0)
+
+
+def select(q: Array, action: Array) -> Array:
+    """Return Q(s, a) from the vector of all actions' values along the last axis."""
+    return jnp.take_along_axis(q, action[..., None].astype(jnp.int32), axis=-1)[..., 0]
+
+
+def uniform_legal(uniform: Array, mask: Array) -> Array:
+    """Turn one uniform number into an action drawn evenly from the legal ones."""
+    legal = jnp.cumsum(mask.astype(jnp.int32), axis=-1)
+    count = legal[..., -1]
+    rank = jnp.minimum(jnp.floor(uniform * count).astype(jnp.int32), count - 1)
+    return jnp.argmax(legal > rank[..., None], axis=-1)
+
+
+def epsilon_greedy(uniforms: Array, q: Array, mask: Array, epsilon: Array | float) -> Array:
+    """Take a random legal action with probability ``epsilon``, else the greedy legal one.
+
+    ``uniforms`` has two numbers in [0, 1) along its last axis: whether to explore, and which
+    action then. Randomness comes in as numbers rather than as a key, so that a training loop can
+    draw it for many steps in one call.
+    """
+    explore = uniforms[..., 0] < epsilon
+    return jnp.where(explore, uniform_legal(uniforms[..., 1], mask), greedy(q, mask))

@@ -1,0 +1,65 @@
+"""Adam behind the samplers' contract, for the baselines that minimise a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from valuetrack.samplers.base import Info, Sampler, all_finite, as_arrays
+from valuetrack.schedules import Schedule, as_schedule
+from valuetrack.types import Array, Params
+
+
+class AdamState(NamedTuple):
+    """The parameters, and Optax's moments of their gradient."""
+
+    params: Params
+    updates: Array
+    moments: Any
+
+
+def adam(
+    loss: Callable[[Params, Any], Array],
+    *,
+    learning_rate: float | Schedule,
+    max_gradient_norm: float | None = None,
+    transform_gradient: Callable[[Params], Params] | None = None,
+) -> Sampler:
+    """Build an Adam optimiser with ``init``/``step`` like a sampler; the key is ignored.
+
+    Parameters
+    ----------
+    loss : (params, data) -> scalar
+        For a measurement model, :func:`~valuetrack.measurement.mean_squared_error`.
+    learning_rate
+        A number or a schedule of the update count.
+    max_gradient_norm
+        Clip the gradient to this global norm; no clipping by default.
+    transform_gradient
+        Applied to the gradient before clipping, for instance to scale that of a shared body.
+    """
+    rate_at = as_schedule(learning_rate)
+    clip = optax.identity()
+    if max_gradient_norm is not None:
+        clip = optax.clip_by_global_norm(max_gradient_norm)
+    optimiser = optax.chain(clip, optax.adam(rate_at))
+
+    def init(params: Params) -> AdamState:
+        params = as_arrays(params)
+        return AdamState(params, jnp.int32(0), optimiser.init(params))
+
+    def step(key: Array, state: AdamState, data: Any) -> tuple[AdamState, Info]:
+        del key  # an optimiser draws nothing
+        value, gradient = jax.value_and_grad(loss)(state.params, data)
+        if transform_gradient is not None:
+            gradient = transform_gradient(gradient)
+        updates, moments = optimiser.update(gradient, state.moments, state.params)
+        params = optax.apply_updates(state.params, updates)
+        info = Info(jnp.asarray(rate_at(state.updates)), value, all_finite((value, params)))
+        return AdamState(params, state.updates + 1, moments), info
+
+    return Sampler(init, step)
