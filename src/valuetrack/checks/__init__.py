@@ -1,0 +1,1 @@
+"""Checks of the samplers against laws that are known in closed form."""
