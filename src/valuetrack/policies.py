@@ -31,8 +31,12 @@ def masked_max(q: Array, mask: Array | None = None) -> Array:
 
 
 def select(q: Array, action: Array) -> Array:
-    """Return Q(s, a) from the vector of all actions' values along the last axis."""
-    return jnp.take_along_axis(q, action[..., None].astype(jnp.int32), axis=-1)[..., 0]
+    """Return Q(s, a) from the vector of all actions' values along the last axis.
+
+    A sum over a comparison rather than a gather: its gradient is no scatter, and both fuse.
+    """
+    chosen = action[..., None] == jnp.arange(q.shape[-1])
+    return jnp.sum(jnp.where(chosen, q, 0.0), axis=-1)
 
 
 def uniform_legal(uniform: Array, mask: Array) -> Array:

@@ -1,0 +1,1 @@
+"""Training loops: compiled for environments written in JAX."""

@@ -1,0 +1,339 @@
+r"""The compiled training loop: everything from acting to the pool of samples under one ``jit``.
+
+One *cycle* is a number of environment steps followed by one update. Counters that are the same
+for all seeds (:class:`Clock`) stay apart from what each seed carries (:class:`SeedState`), so
+that under ``vmap`` a ring is written by one slice for all seeds and not by a scatter.
+
+A seed's random numbers come from its own key alone: they do not depend on the seeds beside it or
+on the number of devices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from valuetrack.agents.base import Agent, AgentState
+from valuetrack.envs.base import Environment
+from valuetrack.measurement import discount_of
+from valuetrack.schedules import Schedule
+from valuetrack.types import Array, Transition
+
+POLICY_UNIFORMS = 2
+"""What an epsilon-greedy action consumes."""
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How acting and learning take turns.
+
+    Parameters
+    ----------
+    steps_per_update
+        Environment steps between two updates, in each environment.
+    environments
+        Environments side by side, for one seed.
+    replay_capacity
+        Transitions kept, a multiple of ``steps_per_update * environments``; ``None`` for
+        on-policy training, where an update uses just the transitions of its own cycle, as in the
+        paper's Algorithm 1.
+    batch_size
+        Transitions an update draws from the replay memory; ignored on-policy.
+    learning_starts
+        Environment steps before the first update.
+    discount
+        gamma.
+    exploration
+        Epsilon as a schedule of the environment steps taken.
+    pool_size
+        How many samples of the tracked values are kept.
+    """
+
+    exploration: Schedule
+    steps_per_update: int = 10
+    environments: int = 1
+    replay_capacity: int | None = 10_000
+    batch_size: int = 100
+    learning_starts: int = 1_000
+    discount: float = 0.9
+    pool_size: int = 3_000
+
+    def __post_init__(self) -> None:
+        """Refuse settings that do not fit together."""
+        if self.replay_capacity is not None and self.replay_capacity % self.transitions_per_cycle:
+            raise ValueError(
+                f"replay_capacity must be a multiple of the {self.transitions_per_cycle} "
+                f"transitions a cycle collects, which {self.replay_capacity} is not."
+            )
+
+    @property
+    def transitions_per_cycle(self) -> int:
+        """How many transitions a cycle collects."""
+        return self.steps_per_update * self.environments
+
+    @property
+    def silent_cycles(self) -> int:
+        """How many cycles pass without an update at the start."""
+        return max(0, -(-self.learning_starts // self.transitions_per_cycle) - 1)
+
+
+class Clock(NamedTuple):
+    """Counters common to all seeds: cycles done, and of these how many had an update."""
+
+    cycles: Array
+    updates: Array
+
+
+class SeedState(NamedTuple):
+    """What one seed carries through the loop.
+
+    Attributes
+    ----------
+    key
+        The seed's random key.
+    env, action
+        The environments' states, and the action already chosen in each.
+    agent
+        The agent's state.
+    replay
+        A ring of transitions, packed as rows of one array; empty on-policy.
+    pool
+        The Q-values of the last samples at the tracked states, (pool_size, states, actions).
+    diverged
+        The first update after which something was not finite, or -1.
+    """
+
+    key: Array
+    env: Any
+    action: Array
+    agent: AgentState
+    replay: Array
+    pool: Array
+    diverged: Array
+
+
+class Trace(NamedTuple):
+    """Sums over the cycles of one call."""
+
+    reward: Array
+    episodes: Array
+    squared_residual: Array
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The training loop of one seed as pure functions, to be mapped over many.
+
+    Parameters
+    ----------
+    env, agent, settings
+        Who learns where, and how acting and learning take turns.
+    tracked
+        The observations at which the agent's values go into the pool after every update.
+    """
+
+    env: Environment[Any]
+    agent: Agent
+    settings: LoopSettings
+    tracked: Array
+
+    def init(self, key: Array) -> SeedState:
+        """Start a seed: a fresh agent in fresh environments."""
+        key, agent_key, start_key = jax.random.split(key, 3)
+        agent = self.agent.init(agent_key)
+        uniforms = self._split(
+            jax.random.uniform(start_key, (self.settings.environments, self._uniforms_per_step))
+        )
+        env = jax.vmap(self.env.reset)(uniforms.reset)
+        values = self.agent.values(agent, self.tracked)
+        return SeedState(
+            key=key,
+            env=env,
+            action=self._choose(agent, env, uniforms.policy, jnp.int32(0)),
+            agent=agent,
+            replay=jnp.zeros((self.settings.replay_capacity or 0, self._packing.width)),
+            pool=jnp.zeros((self.settings.pool_size, *values.shape[1:])),
+            diverged=jnp.int32(-1),
+        )
+
+    def collect(self, seed: SeedState, clock: Clock, cycles: int) -> tuple[SeedState, Clock, Trace]:
+        """Run cycles that only fill the replay memory."""
+        return self._run(seed, clock, cycles, learn=False)
+
+    def train(self, seed: SeedState, clock: Clock, cycles: int) -> tuple[SeedState, Clock, Trace]:
+        """Run cycles with an update each."""
+        return self._run(seed, clock, cycles, learn=True)
+
+    def _run(
+        self, seed: SeedState, clock: Clock, cycles: int, *, learn: bool
+    ) -> tuple[SeedState, Clock, Trace]:
+        def body(carry: tuple[SeedState, Clock], _: None) -> Any:
+            seed, clock = carry
+            seed, trace = self._cycle(seed, clock, learn=learn)
+            return (seed, Clock(clock.cycles + 1, clock.updates + int(learn))), trace
+
+        (seed, clock), traces = jax.lax.scan(body, (seed, clock), None, length=cycles)
+        return seed, clock, jax.tree.map(jnp.sum, traces)
+
+    def _cycle(self, seed: SeedState, clock: Clock, *, learn: bool) -> tuple[SeedState, Trace]:
+        """Act, remember, update: with all uniform numbers of the cycle from one draw."""
+        settings = self.settings
+        key, uniform_key, update_key = jax.random.split(seed.key, 3)
+        acting = (settings.steps_per_update, settings.environments, self._uniforms_per_step)
+        drawn = jax.random.uniform(uniform_key, (math.prod(acting) + settings.batch_size,))
+        for_acting, for_batch = jnp.split(drawn, [math.prod(acting)])
+        first_step = clock.cycles * settings.transitions_per_cycle
+
+        seed = seed._replace(key=key)
+        seed, rows, trace = self._act(seed, for_acting.reshape(acting), first_step)
+        replay, batch = self._remember(seed.replay, rows, for_batch, first_step)
+        seed = seed._replace(replay=replay)
+        if learn:
+            transitions = jax.vmap(self._packing.unpack)(batch)
+            seed, residual = self._update(seed, clock, update_key, transitions)
+            trace = trace._replace(squared_residual=residual)
+        return seed, trace
+
+    def _act(
+        self, seed: SeedState, uniforms: Array, first_step: Array
+    ) -> tuple[SeedState, Array, Trace]:
+        """Take the steps of a cycle, during which the agent does not change."""
+
+        def body(carry: tuple[Any, Array], inputs: tuple[Array, Array]) -> Any:
+            env, action, *out = self._step(seed.agent, *carry, *inputs)
+            return (env, action), out
+
+        lanes = self.settings.environments
+        steps = first_step + lanes * jnp.arange(self.settings.steps_per_update)
+        (env, action), (rows, reward, over) = jax.lax.scan(
+            body, (seed.env, seed.action), (uniforms, steps)
+        )
+        trace = Trace(jnp.sum(reward), jnp.sum(over), jnp.zeros(()))
+        rows = rows.reshape(-1, self._packing.width)
+        return seed._replace(env=env, action=action), rows, trace
+
+    def _step(
+        self, agent: AgentState, env: Any, action: Array, uniforms: Array, step: Array
+    ) -> tuple[Any, Array, Array, Array, Array]:
+        """Step every environment once; start a new episode where one is over."""
+        lanes = self.settings.environments
+        drawn = self._split(uniforms)
+        after = jax.vmap(self.env.step)(env, action, drawn.step)
+        fresh = jax.vmap(self.env.reset)(drawn.reset)
+        over = after.terminated | after.truncated
+        # An action is needed at s', for the transition, and where the agent really goes on, which
+        # is a fresh start if the episode is over: both in one pass through the network.
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), after.state, fresh)
+        actions = self._choose(agent, both, jnp.tile(drawn.policy, (2, 1)), step)
+        transition = Transition(
+            observation=jax.vmap(self.env.observe)(env),
+            action=action,
+            reward=after.reward,
+            discount=discount_of(self.settings.discount, after.terminated),
+            next_observation=after.observation,
+            next_action=actions[:lanes],
+            next_mask=jax.vmap(self.env.action_mask)(after.state),
+        )
+        go_on = jax.tree.map(lambda f, s: jnp.where(_like(over, f), f, s), fresh, after.state)
+        action = jnp.where(over, actions[lanes:], actions[:lanes])
+        return go_on, action, jax.vmap(self._packing.pack)(transition), after.reward, over
+
+    def _choose(self, agent: AgentState, env: Any, uniforms: Array, step: Array) -> Array:
+        observation = jax.vmap(self.env.observe)(env)
+        mask = jax.vmap(self.env.action_mask)(env)
+        epsilon = self.settings.exploration(step)
+        return self.agent.act(agent, observation, mask, uniforms, epsilon)
+
+    def _remember(
+        self, replay: Array, rows: Array, uniforms: Array, first_step: Array
+    ) -> tuple[Array, Array]:
+        """Write the cycle's transitions into the ring and draw a batch, uniformly."""
+        capacity = self.settings.replay_capacity
+        if capacity is None:  # on-policy: the batch is what was just collected
+            return replay, rows
+        # The capacity is a multiple of the rows, so that a write never wraps around.
+        position = first_step % capacity
+        replay = jax.lax.dynamic_update_slice_in_dim(replay, rows, position, axis=0)
+        size = jnp.minimum(first_step + rows.shape[0], capacity)
+        chosen = jnp.minimum((uniforms * size).astype(jnp.int32), size - 1)
+        return replay, replay[chosen]
+
+    def _update(
+        self, seed: SeedState, clock: Clock, key: Array, transitions: Transition
+    ) -> tuple[SeedState, Array]:
+        """Update the agent, and put its values at the tracked states into the pool."""
+        agent, info = self.agent.update(key, seed.agent, transitions)
+        values = self.agent.values(agent, self.tracked)
+        position = (clock.updates * values.shape[0]) % self.settings.pool_size
+        pool = jax.lax.dynamic_update_slice_in_dim(seed.pool, values, position, axis=0)
+        first = jnp.where(info.finite, -1, clock.updates + 1)
+        diverged = jnp.where(seed.diverged < 0, first, seed.diverged)
+        return seed._replace(agent=agent, pool=pool, diverged=diverged), info.mean_squared_residual
+
+    @property
+    def _packing(self) -> Packing:
+        return Packing(tuple(self.env.observation_shape), self.env.num_actions)
+
+    @property
+    def _uniforms_per_step(self) -> int:
+        return POLICY_UNIFORMS + self.env.step_uniforms + self.env.reset_uniforms
+
+    def _split(self, uniforms: Array) -> _Uniforms:
+        ends = [POLICY_UNIFORMS, POLICY_UNIFORMS + self.env.step_uniforms]
+        return _Uniforms(*jnp.split(uniforms, ends, axis=-1))
+
+
+class _Uniforms(NamedTuple):
+    """The uniform numbers of one step, by who consumes them."""
+
+    policy: Array
+    step: Array
+    reset: Array
+
+
+class Packing(NamedTuple):
+    """A transition as one row of floats: one slice to write it, one gather to read a batch.
+
+    Actions and masks are small integers, which float32 holds exactly.
+    """
+
+    observation_shape: tuple[int, ...]
+    actions: int
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers in an observation."""
+        return math.prod(self.observation_shape)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        return 2 * self.observation_size + 4 + self.actions
+
+    def pack(self, t: Transition) -> Array:
+        """Turn one transition into a row."""
+        scalars = jnp.stack([t.action, t.reward, t.discount, t.next_action]).astype(jnp.float32)
+        parts = [t.observation.ravel(), t.next_observation.ravel(), scalars, t.next_mask]
+        return jnp.concatenate([part.astype(jnp.float32) for part in parts])
+
+    def unpack(self, row: Array) -> Transition:
+        """Turn a row back into the transition."""
+        size = self.observation_size
+        scalars = row[2 * size : 2 * size + 4]
+        return Transition(
+            observation=row[:size].reshape(self.observation_shape),
+            action=scalars[0].astype(jnp.int32),
+            reward=scalars[1],
+            discount=scalars[2],
+            next_observation=row[size : 2 * size].reshape(self.observation_shape),
+            next_action=scalars[3].astype(jnp.int32),
+            next_mask=row[2 * size + 4 :] > 0.5,
+        )
+
+
+def _like(flag: Array, like: Array) -> Array:
+    return flag.reshape(flag.shape + (1,) * (like.ndim - flag.ndim))
