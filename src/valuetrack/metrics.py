@@ -66,7 +66,8 @@ def calibration(
 ) -> tuple[Array, Array]:
     """Return prediction and credible coverage at several levels, each (levels, actions)."""
     tails = (1 - levels) / 2
-    low, high = jnp.quantile(pool, jnp.stack([tails, 1 - tails]), axis=0)
+    ends = jnp.quantile(pool, jnp.concatenate([tails, 1 - tails]), axis=0)
+    low, high = jnp.split(ends, 2)
 
     def at_level(low: Array, high: Array) -> tuple[Array, Array]:
         predicted = jnp.mean(jnp.abs(recent - truth) < (high - low) / 2, axis=0)

@@ -10,6 +10,7 @@ on the number of devices.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -160,24 +161,28 @@ class Loop:
             diverged=jnp.int32(-1),
         )
 
-    def collect(self, seed: SeedState, clock: Clock, cycles: int) -> tuple[SeedState, Clock, Trace]:
-        """Run cycles that only fill the replay memory."""
+    def collect(self, seed: SeedState, clock: Clock, cycles: Any) -> tuple[SeedState, Clock, Trace]:
+        """Run cycles that only fill the replay memory; their number may be traced."""
         return self._run(seed, clock, cycles, learn=False)
 
-    def train(self, seed: SeedState, clock: Clock, cycles: int) -> tuple[SeedState, Clock, Trace]:
-        """Run cycles with an update each."""
+    def train(self, seed: SeedState, clock: Clock, cycles: Any) -> tuple[SeedState, Clock, Trace]:
+        """Run cycles with an update each; their number may be traced."""
         return self._run(seed, clock, cycles, learn=True)
 
     def _run(
-        self, seed: SeedState, clock: Clock, cycles: int, *, learn: bool
+        self, seed: SeedState, clock: Clock, cycles: Any, *, learn: bool
     ) -> tuple[SeedState, Clock, Trace]:
-        def body(carry: tuple[SeedState, Clock], _: None) -> Any:
-            seed, clock = carry
+        def body(_: Any, carry: tuple[SeedState, Clock, Trace]) -> tuple[SeedState, Clock, Trace]:
+            seed, clock, total = carry
             seed, trace = self._cycle(seed, clock, learn=learn)
-            return (seed, Clock(clock.cycles + 1, clock.updates + int(learn))), trace
+            clock = Clock(clock.cycles + 1, clock.updates + int(learn))
+            return seed, clock, jax.tree.map(jnp.add, total, trace)
 
-        (seed, clock), traces = jax.lax.scan(body, (seed, clock), None, length=cycles)
-        return seed, clock, jax.tree.map(jnp.sum, traces)
+        nothing = Trace(jnp.zeros(()), jnp.int32(0), jnp.zeros(()))
+        result: tuple[SeedState, Clock, Trace] = jax.lax.fori_loop(
+            0, cycles, body, (seed, clock, nothing)
+        )
+        return result
 
     def _cycle(self, seed: SeedState, clock: Clock, *, learn: bool) -> tuple[SeedState, Trace]:
         """Act, remember, update: with all uniform numbers of the cycle from one draw."""
@@ -273,6 +278,12 @@ class Loop:
         first = jnp.where(info.finite, -1, clock.updates + 1)
         diverged = jnp.where(seed.diverged < 0, first, seed.diverged)
         return seed._replace(agent=agent, pool=pool, diverged=diverged), info.mean_squared_residual
+
+    @functools.cached_property
+    def samples_per_update(self) -> int:
+        """How many samples of the tracked values an update adds to the pool."""
+        state = jax.eval_shape(self.agent.init, jax.random.key(0))
+        return int(jax.eval_shape(self.agent.values, state, self.tracked).shape[0])
 
     @property
     def _packing(self) -> Packing:

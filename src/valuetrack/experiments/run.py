@@ -1,0 +1,238 @@
+"""Run an experiment: plan its units, spread them over the devices, go on where it stopped."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import os
+import platform
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from valuetrack import __version__
+from valuetrack.experiments.spec import LABELS, ExperimentSpec, PresetName, parse
+from valuetrack.experiments.unit import Unit, UnitRun, plan_segments
+from valuetrack.store import RunFolder, StoreError
+
+SEEDS_PER_UNIT = 10
+"""Most seeds that are trained side by side; wider is hardly faster on a CPU."""
+
+FORMAT = 1
+
+
+class Request(NamedTuple):
+    """What to run."""
+
+    spec: ExperimentSpec
+    preset: PresetName
+    rows: tuple[str, ...]
+    first_seed: int
+    seeds: int
+
+
+def use_all_cores() -> None:
+    """Make every CPU core a JAX device of its own; must be called before JAX does anything."""
+    if not os.environ.get("JAX_NUM_CPU_DEVICES"):
+        set_option: Any = jax.config.update
+        set_option("jax_num_cpu_devices", os.cpu_count() or 1)
+
+
+def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bool) -> RunFolder:
+    """Return the folder of a run, new or to go on with.
+
+    Rows may be added to a run of the same spec, preset and first seed; a row that is there keeps
+    the units it was begun with.
+    """
+    plan_segments(request.spec)
+    for row in request.rows:
+        request.spec.row(row)
+    if not (Path(path) / "manifest.json").is_file():
+        return RunFolder.create(path, _manifest(request))
+    folder = RunFolder.open(path)
+    manifest = folder.manifest()
+    _check_same(path, manifest, request)
+    entries = {entry["id"]: entry for entry in manifest["rows"]}
+    added = [row for row in request.rows if row not in entries]
+    unfinished = [row for row in request.rows if row in entries and not _done(folder, entries[row])]
+    if not added and not unfinished:
+        raise StoreError(
+            f"{path} holds this run already, finished: see `valuetrack report {path}`, "
+            "or choose another folder with --out."
+        )
+    if unfinished and not resume:
+        raise StoreError(f"{path} holds an unfinished run; go on with --resume.")
+    if added:
+        entries.update({row: _row_entry(request, row) for row in added})
+        order = [row.id for row in request.spec.rows]
+        manifest["rows"] = sorted(entries.values(), key=lambda entry: order.index(entry["id"]))
+        folder.write_json("manifest.json", manifest)
+    return folder
+
+
+def run(
+    folder: RunFolder,
+    *,
+    rows: Sequence[str] | None = None,
+    advance: Callable[[str, int], None] = lambda row, steps: None,
+    stop: threading.Event | None = None,
+) -> bool:
+    """Run all unfinished units of a folder, one at a time on every device.
+
+    ``advance`` is told of a row's progress in environment steps over all its seeds. Returns
+    whether all is finished; False if ``stop`` was set meanwhile, with the state saved.
+    """
+    stop = stop or threading.Event()
+    manifest = folder.manifest()
+    spec = parse(manifest["spec"], "manifest.json")
+    pending = [
+        unit
+        for unit in planned_units(manifest, spec)
+        if (rows is None or unit.row.id in rows) and not folder.is_finished(unit.row.id, unit.name)
+    ]
+    devices = jax.local_devices()
+    lock = threading.Lock()
+
+    def worker(device: Any) -> None:
+        while not stop.is_set():
+            with lock:
+                if not pending:
+                    return
+                unit = pending.pop(0)
+            with jax.default_device(device):
+                UnitRun(unit, spec, manifest["preset"], folder).run(
+                    stop, functools.partial(advance, unit.row.id)
+                )
+
+    _in_threads(worker, devices, stop)
+    return not stop.is_set()
+
+
+def planned_units(manifest: dict[str, Any], spec: ExperimentSpec) -> list[Unit]:
+    """Return all units of a run: the first of every row, then the second, and so on.
+
+    In this order every row has some seeds early.
+    """
+    lists = [
+        [Unit(spec.row(entry["id"]), first, count) for first, count in entry["units"]]
+        for entry in manifest["rows"]
+    ]
+    longest = max(map(len, lists), default=0)
+    return [units[i] for i in range(longest) for units in lists if i < len(units)]
+
+
+def _in_threads(
+    worker: Callable[[Any], None], devices: Sequence[Any], stop: threading.Event
+) -> None:
+    """Run one worker a device; the first error or an interrupt stops the others."""
+    with ThreadPoolExecutor(len(devices)) as pool:
+        futures: list[Future[None]] = [pool.submit(worker, device) for device in devices]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            if not all(future.done() and not future.exception() for future in futures):
+                stop.set()
+    for future in futures:
+        future.result()
+
+
+def _manifest(request: Request) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "experiment": request.spec.name,
+        "preset": request.preset,
+        "spec": request.spec.model_dump(mode="json", exclude_none=True),
+        "spec_hash": request.spec.hash(request.preset),
+        "seeds": {"first": request.first_seed, "count": request.seeds},
+        "rows": [_row_entry(request, r.id) for r in request.spec.rows if r.id in request.rows],
+        "versions": versions(),
+        "commit": _commit(),
+        "machine": machine(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _row_entry(request: Request, row_id: str) -> dict[str, Any]:
+    row = request.spec.row(row_id)
+    return {
+        **row.model_dump(mode="json"),
+        "label": LABELS[row.algorithm],
+        "units": split_seeds(request.first_seed, request.seeds, len(jax.local_devices())),
+    }
+
+
+def split_seeds(first: int, count: int, devices: int) -> list[list[int]]:
+    """Cut seeds into [first, count] groups of nearly equal size, enough to keep devices busy."""
+    groups = -(-count // SEEDS_PER_UNIT)
+    groups = min(count, -(-groups // devices) * devices)
+    base, extra = divmod(count, groups)
+    sizes = [base + (i < extra) for i in range(groups)]
+    return [[first + sum(sizes[:i]), size] for i, size in enumerate(sizes)]
+
+
+def _check_same(path: Any, manifest: dict[str, Any], request: Request) -> None:
+    wanted = {
+        "spec_hash": request.spec.hash(request.preset),
+        "preset": request.preset,
+        "first seed": request.first_seed,
+    }
+    there = {**manifest, "first seed": manifest["seeds"]["first"]}
+    for key, value in wanted.items():
+        if there.get(key) != value:
+            raise StoreError(
+                f"{path} holds another run ({key} is {there.get(key)!r} there, {value!r} here); "
+                "choose another folder with --out."
+            )
+    for entry in manifest["rows"]:
+        seeds = sum(count for _, count in entry["units"])
+        if entry["id"] in request.rows and seeds != request.seeds:
+            raise StoreError(
+                f"{path} holds {entry['id']} with {seeds} seeds, not {request.seeds}; "
+                "choose another folder with --out."
+            )
+
+
+def _done(folder: RunFolder, entry: dict[str, Any]) -> bool:
+    return all(
+        folder.is_finished(entry["id"], Unit(None, first, count).name)  # type: ignore[arg-type]
+        for first, count in entry["units"]
+    )
+
+
+def machine() -> dict[str, Any]:
+    """Describe the machine without naming it."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].split(":", 1)[1].strip() if names else model
+    return {"cpu": model, "cores": os.cpu_count(), "devices": len(jax.local_devices())}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what decides the numbers."""
+    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
+    return {"valuetrack": __version__, "python": platform.python_version(), **packages}
+
+
+def _commit() -> str | None:
+    """Return the commit of the source tree, marked if it has been changed since."""
+    try:
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        result = subprocess.run(
+            command,
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip() or None
