@@ -28,11 +28,12 @@ def split_r_hat(draws: Any) -> Floats:
     """
     halves = _split(draws)
     length = halves.shape[1]
-    within = halves.var(axis=1, ddof=1).mean(axis=0)
-    between = length * halves.mean(axis=1).var(axis=0, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):
+        within = halves.var(axis=1, ddof=1).mean(axis=0)
+        between = length * halves.mean(axis=1).var(axis=0, ddof=1)
         ratio: Floats = ((length - 1) / length * within + between / length) / within
-    return np.sqrt(ratio)
+        # A constant has no R-hat; that of its rounding errors means nothing.
+        return np.where(np.ptp(halves, axis=(0, 1)) == 0, np.nan, np.sqrt(ratio))
 
 
 def effective_sample_size(draws: Any) -> Floats:
@@ -41,7 +42,9 @@ def effective_sample_size(draws: Any) -> Floats:
     .. math:: \hat n = \frac{MT}{\hat\tau}, \qquad \hat\tau = -1 + 2\sum_t \hat P_t
 
     with :math:`\hat P_t` the sums of neighbouring autocorrelations, summed while positive and
-    made monotone (Geyer's initial sequence), over split chains.
+    made monotone (Geyer's initial sequence), over split chains. As in Stan and ArviZ, the
+    autocovariances are divided by the number of draws at every lag, and the pair that ends the
+    sum counts with half of its first member.
     """
     halves = _split(draws)
     flat = halves.reshape(*halves.shape[:2], -1)
@@ -64,12 +67,12 @@ def _ess_of_scalar(chains: Floats) -> float:
     count, length = chains.shape
     if not np.isfinite(chains).all():
         return float("nan")
-    covariance = _autocovariance(chains)
-    within = covariance[:, 0].mean() * length / (length - 1)
-    total = within * (length - 1) / length + chains.mean(axis=1).var(ddof=1)
-    if total == 0:  # a constant is as well known from all its draws as from one
+    if np.ptp(chains) == 0:  # a constant is as well known from all its draws as from one
         return float(count * length)
-    correlation = 1 - (within - covariance.mean(axis=0) * length / (length - 1)) / total
+    covariance = _autocovariance(chains).mean(axis=0)
+    within = covariance[0] * length / (length - 1)
+    total = covariance[0] + chains.mean(axis=1).var(ddof=1)
+    correlation = 1 - (within - covariance) / total
     correlation[0] = 1.0
     tau = _integrated_autocorrelation(correlation)
     # Antithetic chains may beat independence, but by no more than a logarithm can vouch for.
@@ -86,9 +89,12 @@ def _autocovariance(chains: Floats) -> Floats:
 
 
 def _integrated_autocorrelation(correlation: Floats) -> float:
-    pairs = correlation[: len(correlation) // 2 * 2].reshape(-1, 2).sum(axis=1)
-    negative = np.flatnonzero(pairs < 0)
-    positive = pairs[: negative[0]] if negative.size else pairs
-    monotone = np.minimum.accumulate(positive)
-    tail = correlation[2 * len(positive)] if 2 * len(positive) < len(correlation) else 0.0
-    return float(-1 + 2 * monotone.sum() + max(tail, 0.0))
+    count = max((len(correlation) - 1) // 2, 1)  # the last lags are nothing but noise
+    pairs = correlation[: 2 * count].reshape(-1, 2).sum(axis=1)
+    ends = np.flatnonzero(pairs <= 0)
+    end = int(ends[0]) if ends.size else count - 1
+    monotone = np.minimum.accumulate(pairs[:end])
+    tail = correlation[2 * end]
+    if pairs[end] < 0:
+        tail = max(tail, 0.0)
+    return float(-1 + 2 * monotone.sum() + tail)

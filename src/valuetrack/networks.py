@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from valuetrack.types import Apply, Array, Params
 
@@ -210,4 +211,5 @@ def _activation(activation: str | Activation) -> Activation:
 
 
 def _shape(outputs: int | Sequence[int]) -> tuple[int, ...]:
-    return (outputs,) if isinstance(outputs, int) else tuple(outputs)
+    # Gymnasium counts its actions in np.int64, which is no int.
+    return (int(outputs),) if isinstance(outputs, int | np.integer) else tuple(outputs)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from valuetrack.policies import greedy
+from valuetrack.policies import greedy, masked_values
 from valuetrack.types import Array
 
 if TYPE_CHECKING:
@@ -105,12 +105,15 @@ def weighted_mean(pool: Pool) -> Any:
 
 
 def variance(pool: Pool) -> Any:
-    """Return the samples' variance, with the number of samples minus one below the bar."""
+    """Return the samples' variance, with the number of samples minus one below the bar.
+
+    Fewer than two samples have none: NaN.
+    """
     centre = mean(pool)
 
     def leaf(x: Array, m: Array) -> Array:
         squares = jnp.where(_column(_is_filled(pool), x), (x - m) ** 2, 0.0)
-        return jnp.sum(squares, axis=0) / (pool.filled - 1)
+        return jnp.sum(squares, axis=0) / jnp.maximum(pool.filled - 1, 0)
 
     return jax.tree.map(leaf, pool.samples, centre)
 
@@ -118,7 +121,8 @@ def variance(pool: Pool) -> Any:
 def quantile(pool: Pool, q: Any) -> Any:
     """Return the q-quantiles of the samples, interpolated linearly as NumPy does.
 
-    ``q`` is a number or a vector; a vector gives each leaf a leading axis.
+    ``q`` is a number or a vector; a vector gives each leaf a leading axis. As in NumPy, a NaN
+    among the samples makes every quantile NaN; so does an empty pool.
     """
     q = jnp.asarray(q)
     rank = q * (pool.filled - 1)
@@ -126,10 +130,13 @@ def quantile(pool: Pool, q: Any) -> Any:
     above = jnp.ceil(rank).astype(jnp.int32)
 
     def leaf(x: Array) -> Array:
+        filled = _column(_is_filled(pool), x)
         # Empty slots sort to the end, where no rank reaches them.
-        ordered = jnp.sort(jnp.where(_column(_is_filled(pool), x), x, jnp.inf), axis=0)
+        ordered = jnp.sort(jnp.where(filled, x, jnp.inf), axis=0)
         share = (rank - below).reshape(q.shape + (1,) * (x.ndim - 1))
-        return jnp.asarray(ordered[below] * (1 - share) + ordered[above] * share)
+        value = ordered[below] * (1 - share) + ordered[above] * share
+        undefined = jnp.any(filled & jnp.isnan(x), axis=0) | (pool.filled == 0)
+        return jnp.where(undefined, jnp.nan, value)
 
     return jax.tree.map(leaf, pool.samples)
 
@@ -167,10 +174,13 @@ def policy_probabilities(pool: Pool, mask: Array | None = None) -> Array:
     .. math:: p(a \mid s) = \frac{1}{|\varrho|} \sum_{\rho \in \varrho} 1\{\rho(s) = a\}
 
     The samples are one array of Q-values with the actions on the last axis; ``mask`` marks the
-    legal ones. A state without a legal action gets zeros.
+    legal ones. A state without a legal action gets zeros. A NaN among a state's legal values has
+    no greedy action, and makes the state's probabilities NaN.
     """
     (values,) = jax.tree.leaves(pool.samples)
     chosen = jax.nn.one_hot(greedy(values, mask), values.shape[-1])
+    unknown = jnp.any(jnp.isnan(masked_values(values, mask)), axis=-1, keepdims=True)
+    chosen = jnp.where(unknown, jnp.nan, chosen)
     if mask is not None:
         chosen = jnp.where(mask, chosen, 0.0)
     filled = _column(_is_filled(pool), chosen)

@@ -51,7 +51,10 @@ def init(example: Any, capacity: int) -> Replay:
 
 def add(replay: Replay, items: Any) -> Replay:
     """Put in a batch of items (leading axis of any length up to the capacity), oldest out."""
-    count = jax.tree.leaves(items)[0].shape[0]
+    counts = {leaf.shape[0] for leaf in jax.tree.leaves(items)}
+    if len(counts) != 1:
+        raise ValueError(f"Items need one leading axis of the same length; theirs are {counts}.")
+    (count,) = counts
     capacity = replay.capacity
     if count > capacity:
         raise ValueError(f"{count} items do not fit into a replay memory of {capacity}.")
