@@ -1,0 +1,175 @@
+"""The compiled loop: what it stores, what it draws, and what it does not share."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from valuetrack import agents, networks, priors, schedules
+from valuetrack.envs.indoor_escape import IndoorEscape, observations
+from valuetrack.training.checkpoint import from_arrays, to_arrays
+from valuetrack.training.compiled import Clock, Loop, LoopSettings, Packing
+
+ENV = IndoorEscape(width=4, height=3, horizon=7)
+
+
+def make_loop(epsilon=0.3, **changes):
+    init = jax.nn.initializers.normal(0.1)
+    network = networks.mlp(2, 4, (8,), weight_init=init, bias_init=init)
+    agent = agents.lktd(
+        network,
+        priors.gaussian(1.0),
+        step_size=changes.pop("step_size", 1e-4),
+        pseudo_population=100,
+        observation_sd=0.1,
+    )
+    settings = LoopSettings(
+        exploration=schedules.constant(epsilon),
+        **{
+            "steps_per_update": 5,
+            "replay_capacity": 50,
+            "batch_size": 10,
+            "learning_starts": 20,
+            "pool_size": 6,
+            **changes,
+        },
+    )
+    return Loop(ENV, agent, settings, jnp.asarray(observations(ENV)))
+
+
+def start(loop, seed=0):
+    return loop.init(jax.random.key(seed)), Clock(jnp.int32(0), jnp.int32(0))
+
+
+def rows_of(loop, state):
+    packing = Packing((2,), 4)
+    return jax.vmap(packing.unpack)(state.replay)
+
+
+def test_transitions_follow_the_grid():
+    loop = make_loop(epsilon=1.0)
+    state, clock = start(loop)
+    state, clock, _ = jax.jit(loop.collect)(state, clock, 10)
+    t = jax.tree.map(np.asarray, rows_of(loop, state))
+    size = np.array([4, 3])
+    before = np.round(t.observation * size - 0.5).astype(int)
+    after = np.round(t.next_observation * size - 0.5).astype(int)
+    moves = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])
+    np.testing.assert_array_equal(after, before + moves[t.action])  # masked: no wall is hit
+    at_goal = (after == size - 1).all(axis=1)
+    np.testing.assert_array_equal(t.discount, np.where(at_goal, 0.0, np.float32(0.9)))
+    # The next transition goes on at s' with the stored next action, unless the episode ended.
+    goes_on = (before[1:] == after[:-1]).all(axis=1)
+    np.testing.assert_array_equal(t.next_action[:-1][goes_on], t.action[1:][goes_on])
+    assert goes_on.sum() > 30
+    assert (before[1:][~goes_on] == 0).all()  # a new episode begins at the start
+
+
+def test_the_masks_are_those_of_the_next_state():
+    loop = make_loop(epsilon=1.0)
+    state, clock = start(loop)
+    state, _, _ = jax.jit(loop.collect)(state, clock, 10)
+    t = jax.tree.map(np.asarray, rows_of(loop, state))
+    after = np.round(t.next_observation * [4, 3] - 0.5).astype(int)
+    x, y = after.T
+    expected = np.stack([x < 3, y < 2, x > 0, y > 0], axis=1) & ~((x == 3) & (y == 2))[:, None]
+    np.testing.assert_array_equal(t.next_mask, expected)
+
+
+def test_the_ring_keeps_the_newest_transitions():
+    loop = make_loop()
+    state, clock = start(loop)
+    state, clock, _ = jax.jit(loop.collect)(state, clock, 10)
+    older = np.asarray(state.replay)
+    state, clock, _ = jax.jit(loop.collect)(state, clock, 1)
+    newer = np.asarray(state.replay)
+    np.testing.assert_array_equal(older[5:], newer[5:])
+    assert (older[:5] != newer[:5]).any(axis=1).all()
+
+
+def test_the_pool_holds_the_values_after_each_update():
+    loop = make_loop()
+    state, clock = start(loop)
+    state, clock, _ = loop.collect(state, clock, 3)
+    expected = []
+    for _ in range(8):
+        state, clock, _ = jax.jit(loop.train)(state, clock, 1)
+        expected.append(np.asarray(loop.agent.values(state.agent, loop.tracked))[0])
+    pool = np.asarray(state.pool)
+    np.testing.assert_allclose(pool[(np.arange(2, 8)) % 6], expected[2:], rtol=1e-5, atol=1e-6)
+
+
+def mapped(loop):
+    return jax.jit(jax.vmap(loop.train, in_axes=(0, None, None), out_axes=(0, None, 0)))
+
+
+def test_a_seed_does_not_depend_on_its_neighbours():
+    loop = make_loop()
+
+    def run(seeds):
+        state = jax.vmap(lambda s: loop.init(jax.random.key(s)))(jnp.asarray(seeds))
+        return mapped(loop)(state, Clock(jnp.int32(4), jnp.int32(0)), 20)[0]
+
+    alone, together = run([3]), run([1, 2, 3, 4])
+    np.testing.assert_array_equal(
+        jax.random.key_data(alone.key)[0], jax.random.key_data(together.key)[2]
+    )
+    np.testing.assert_array_equal(alone.env.cell[0], together.env.cell[2])
+    np.testing.assert_allclose(alone.pool[0], together.pool[2], rtol=1e-4, atol=1e-5)
+    for i in range(4):
+        for j in range(i):
+            assert (together.pool[i] != together.pool[j]).any()
+            assert (together.replay[i] != together.replay[j]).any()
+
+
+def test_a_seed_that_diverges_is_flagged_and_leaves_the_others_alone():
+    loop = make_loop()
+    state = jax.vmap(lambda s: loop.init(jax.random.key(s)))(jnp.arange(3))
+    broken = jax.tree.map(lambda p: p.at[1].set(jnp.nan), state.agent.learner.params)
+    sick = state._replace(
+        agent=state.agent._replace(learner=state.agent.learner._replace(params=broken))
+    )
+    clock = Clock(jnp.int32(4), jnp.int32(0))
+    healthy, _, _ = mapped(loop)(state, clock, 20)
+    result, _, _ = mapped(loop)(sick, clock, 20)
+    np.testing.assert_array_equal(result.diverged, [-1, 1, -1])
+    np.testing.assert_array_equal(result.pool[::2], healthy.pool[::2])
+
+
+def test_a_loop_can_be_cut_anywhere():
+    loop = make_loop()
+    state, clock = start(loop)
+    whole, whole_clock, _ = jax.jit(loop.train)(state, clock, 12)
+    part, part_clock, _ = jax.jit(loop.train)(state, clock, 5)
+    saved = to_arrays(part, "seed")
+    part = from_arrays(saved, jax.eval_shape(lambda: part), "seed")
+    part, part_clock, _ = jax.jit(loop.train)(part, part_clock, 7)
+    for name, array in to_arrays((whole, whole_clock), "x").items():
+        np.testing.assert_array_equal(array, to_arrays((part, part_clock), "x")[name])
+
+
+def test_state_of_another_shape_is_refused():
+    loop = make_loop()
+    state, _ = start(loop)
+    saved = to_arrays(state, "seed")
+    saved["seed3"] = saved["seed3"][:-1] if saved["seed3"].ndim else np.zeros(3)
+    with pytest.raises(ValueError, match="does not fit"):
+        from_arrays(saved, state, "seed")
+
+
+def test_the_rings_are_written_in_place():
+    loop = make_loop(replay_capacity=100_000, pool_size=50_000)
+    state = jax.vmap(lambda s: loop.init(jax.random.key(s)))(jnp.arange(2))
+    train = jax.jit(
+        jax.vmap(loop.train, in_axes=(0, None, None), out_axes=(0, None, 0)), donate_argnums=0
+    )
+    compiled = train.lower(state, Clock(jnp.int32(0), jnp.int32(0)), 10).compile()
+    memory = compiled.memory_analysis()
+    assert memory.temp_size_in_bytes < min(state.replay.nbytes, state.pool.nbytes) / 4
+
+
+def test_settings_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="multiple of the 5"):
+        make_loop(replay_capacity=51)
