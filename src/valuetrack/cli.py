@@ -1,0 +1,117 @@
+"""The command line: ``valuetrack --help`` lists what it can do.
+
+Nothing heavy is imported before a command runs, so that help and completion answer at once. A
+command that needs more than a few lines lives in a module of its own and is only registered here.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from valuetrack import __version__
+
+FAILED = 1
+"""Exit code of a check that ran and found something wrong."""
+WRONG_USE = 2
+"""Exit code of a command that could not do its work."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+class Commands(TyperGroup):
+    """Commands whose errors are sentences, not tracebacks."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; ``--traceback`` lets its errors through."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("Interrupted.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise  # the reader has gone; typer ends quietly
+        except (ValueError, TypeError, OSError) as error:
+            if ctx.params.get("traceback"):
+                raise
+            typer.echo(f"Error: {sentence(error)}", err=True)
+            raise typer.Exit(WRONG_USE) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Deep reinforcement learning that knows how sure it is of its values.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def sentence(error: Exception) -> str:
+    """Say in one line what went wrong."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    text = " ".join(text.split()) or type(error).__name__
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def make_console() -> Console:
+    """Return the console for results; a file or a pipe gets lines wide enough for the tables."""
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"valuetrack {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="On an error, show where it arose.")
+    ] = False,
+) -> None:
+    """Take the options that stand before the command."""
+
+
+@app.command()
+def check(
+    out: Annotated[Path, typer.Option(help="Directory for check.json and the figures.")] = Path(
+        "runs/check"
+    ),
+    chains: Annotated[
+        int, typer.Option(min=100, max=1_000_000, help="Independent chains in each row.")
+    ] = 4096,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same table.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="One row for each sampler only.")] = False,
+) -> None:
+    """Compare every sampler with the exact law it must have on a linear-Gaussian model.
+
+    Exits with 1 if a sampler departs from its law.
+    """
+    from valuetrack.checks import report  # noqa: PLC0415  (keeps --help fast)
+
+    if not report.run_check(out, chains=chains, seed=seed, quick=quick, console=make_console()):
+        raise typer.Exit(FAILED)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
