@@ -35,7 +35,7 @@ UNIT = "unit.json"
 CHECKPOINT = "checkpoint.npz"
 
 
-class StoreError(Exception):
+class StoreError(ValueError):
     """A run's folder cannot be used as asked; the message says why and what to do."""
 
 
@@ -131,11 +131,10 @@ class RunFolder:
 
     def table(self, name: str) -> Columns:
         """Read one table of all finished units, one after the other."""
-        parts = [
-            read_table(path)
-            for row, unit, _ in self.finished_units()
-            if (path := self.unit_path(row, unit) / f"{name}.parquet").is_file()
-        ]
+        paths = (
+            self.unit_path(row, unit) / f"{name}.parquet" for row, unit, _ in self.finished_units()
+        )
+        parts = [part for path in paths if path.is_file() and (part := read_table(path))]
         if not parts:
             return {}
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}

@@ -1,0 +1,105 @@
+"""Policy probabilities drawn as arrows on the grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from valuetrack.envs.indoor_escape import (
+    EAST,
+    NORTH,
+    IndoorEscape,
+    optimal_policy_probabilities,
+    optimal_q,
+)
+from valuetrack.report.claims import OPEN, open_shares
+from valuetrack.report.data import Run, environment, policies
+
+Probabilities = npt.NDArray[np.float64]
+
+_DIRECTIONS = np.array([(1, 0), (0, 1), (-1, 0), (0, -1)])
+_REACH = 0.9
+_FAINTEST = 0.02
+
+
+def policy_maps(run: Run) -> tuple[Figure, str] | None:
+    """Draw the optimal policy beside one seed of LKTD and one of DQN, as far as they are there.
+
+    Notes
+    -----
+    An average over seeds would hide the point: seeds of DQN that each commit to one way disagree
+    on which, and together look undecided. So one typical seed is drawn.
+    """
+    env = environment(run)
+    panels = [("exact optimal", optimal_policy_probabilities(env))]
+    for row in filter(None, (run.largest("lktd"), run.largest("dqn"))):
+        shares = open_shares(run, row)
+        if shares:
+            seed = _typical(shares)
+            panels.append((f"{plain(row.name)}, seed {seed}", policies(run, row)[seed]))
+    if len(panels) == 1:
+        return None
+    figure = Figure(figsize=(3.1 * len(panels), 3.7))
+    for axes, (title, probabilities) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        share = _draw(axes, env, probabilities)
+        axes.set_title(f"{title}\nboth ways open: {share:.0%}", fontsize=10)
+    return figure, (
+        "Arrows are as long and as dark as the mean probability with which the policy takes the "
+        f"action. Shaded: inner states in which E and N each have {OPEN:g} or more; their share "
+        "stands above. Of LKTD and DQN one seed is drawn, that with the median share, for an "
+        "average over seeds that commit to different ways would look undecided. The optimal "
+        "policy splits ties evenly. S: start, G: goal."
+    )
+
+
+def plain(text: str) -> str:
+    """Return a text that Matplotlib shows as it is, dollar signs included."""
+    return text.replace("$", r"\$")
+
+
+def _typical(shares: dict[int, float]) -> int:
+    """Return the seed with the (lower) median share."""
+    ordered = sorted(shares, key=lambda seed: (shares[seed], seed))
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def _draw(axes: Axes, env: IndoorEscape, probabilities: Probabilities) -> float:
+    """Draw one grid and return the share of inner states that are shaded."""
+    legal = optimal_q(env).legal
+    inner = legal[:, EAST] & legal[:, NORTH]
+    shaded = inner & (probabilities[:, [EAST, NORTH]] >= OPEN).all(axis=1)
+    walls = [(cell % env.width, cell // env.width) in env.walls for cell in range(len(legal))]
+    faces = np.where(walls, "#444444", np.where(shaded, "#CFE5F2", "#FFFFFF"))
+    squares = [
+        Rectangle((cell % env.width - 0.5, cell // env.width - 0.5), 1, 1)
+        for cell in range(len(legal))
+    ]
+    axes.add_collection(
+        PatchCollection(squares, facecolor=faces, edgecolor="#D0D0D0", linewidth=0.6)
+    )
+    _arrows(axes, env, np.where(legal, probabilities, 0.0))
+    (sx, sy), (gx, gy) = env.start, env.goal_position
+    axes.text(sx - 0.42, sy - 0.42, "S", fontsize=7, color="#222222", va="bottom")
+    axes.text(gx + 0.42, gy + 0.42, "G", fontsize=7, color="#222222", ha="right", va="top")
+    axes.set(xlim=(-0.55, env.width - 0.45), ylim=(-0.55, env.height - 0.45), aspect="equal")
+    axes.axis("off")
+    return float(shaded[inner].mean())
+
+
+def _arrows(axes: Axes, env: IndoorEscape, probabilities: Probabilities) -> None:
+    cells, actions = np.nonzero(probabilities >= _FAINTEST)
+    strength = probabilities[cells, actions]
+    y, x = np.divmod(cells, env.width)
+    ways = _DIRECTIONS[actions] * strength[:, None] * _REACH
+    colours = [to_rgba("#08306B", 0.35 + 0.65 * float(weight)) for weight in strength]
+    # From the centre outwards; one of probability one all but reaches the next centre.
+    axes.plot(x, y, linestyle="none", marker="o", markersize=1.6, color="#08306B")
+    axes.quiver(
+        x, y, ways[:, 0], ways[:, 1], color=colours, angles="xy", scale_units="xy", scale=1.0,
+        units="xy", width=0.07, headwidth=4, headlength=4, headaxislength=3.6, minlength=0.5,
+    )  # fmt: skip
