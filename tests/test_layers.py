@@ -29,8 +29,9 @@ LEVELS = {
     3: ["agents"],
     4: ["sb3", "store", "training"],
     5: ["checks", "experiments", "report", "watch"],
-    6: ["cli"],
-    7: ["__init__", "__main__"],  # the front doors: nobody imports them, save for the version
+    6: ["commands"],
+    7: ["cli"],
+    8: ["__init__", "__main__"],  # the front doors: nobody imports them, save for the version
 }
 LEVEL = {part: level for level, parts in LEVELS.items() for part in parts}
 OPEN_LEVEL = 1

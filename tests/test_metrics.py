@@ -1,24 +1,14 @@
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from valuetrack.metrics import calibration, tail_quantiles, value_metrics
+from valuetrack.metrics import calibration, policy_probabilities, value_metrics
 
 RNG = np.random.default_rng(0)
 POOL = RNG.normal(size=(301, 5, 2)).astype(np.float32) + np.arange(5)[:, None]
 TRUTH = np.tile(np.arange(5.0)[:, None], (1, 2)).astype(np.float32) + 0.1
 LEGAL = np.array([[1, 1], [1, 0], [1, 1], [0, 1], [1, 1]], bool)
-
-
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
-@pytest.mark.parametrize("size", [2, 3, 40, 301])
-def test_tail_quantiles_are_numpys(level, size):
-    low, high = tail_quantiles(jnp.asarray(POOL[:size]), level)
-    tails = [(1 - level) / 2, (1 + level) / 2]
-    expected = np.quantile(POOL[:size].astype(np.float64), tails, axis=0)
-    np.testing.assert_allclose(np.stack([low, high]), expected, rtol=1e-4, atol=1e-5)
 
 
 def by_hand(recent, level):
@@ -39,10 +29,10 @@ def by_hand(recent, level):
 @pytest.mark.parametrize("recent", [1, 20])
 def test_metrics_count_legal_states_only(level, recent):
     measured = value_metrics(
-        jnp.asarray(POOL),
-        jnp.asarray(POOL[-recent:]),
-        jnp.asarray(TRUTH),
-        jnp.asarray(LEGAL),
+        POOL,
+        POOL[-recent:],
+        TRUTH,
+        LEGAL,
         level,
     )
     for name, expected in by_hand(POOL[-recent:], level).items():
@@ -52,8 +42,8 @@ def test_metrics_count_legal_states_only(level, recent):
 def test_calibration_is_the_coverage_at_every_level():
     levels = [0.5, 0.8, 0.95]
     coverage, credible = calibration(
-        jnp.asarray(POOL), jnp.asarray(POOL[-20:]), jnp.asarray(TRUTH), jnp.asarray(LEGAL),
-        jnp.asarray(levels),
+        POOL, POOL[-20:], TRUTH, LEGAL,
+        levels,
     )  # fmt: skip
     for i, level in enumerate(levels):
         expected = by_hand(POOL[-20:], level)
@@ -62,6 +52,26 @@ def test_calibration_is_the_coverage_at_every_level():
 
 
 def test_a_nan_sample_shows():
-    pool = jnp.asarray(POOL).at[7].set(jnp.nan)
-    measured = value_metrics(pool, pool[-1:], jnp.asarray(TRUTH), jnp.asarray(LEGAL))
+    pool = POOL.copy()
+    pool[7] = np.nan
+    measured = value_metrics(pool, pool[-1:], TRUTH, LEGAL)
     assert np.isnan(measured.mse).all()
+    assert np.isnan(measured.width).all()
+    assert (measured.coverage == 0).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 40])
+def test_small_pools(size):
+    measured = value_metrics(POOL[:size], POOL[:1], TRUTH, LEGAL, 0.9)
+    low, high = np.quantile(POOL[:size].astype(np.float64), [0.05, 0.95], axis=0)
+    expected = [(high - low)[LEGAL[:, a], a].mean() for a in range(2)]
+    np.testing.assert_allclose(measured.width, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_policy_probabilities_count_votes_among_legal_actions():
+    votes = policy_probabilities(POOL, LEGAL)
+    expected = (POOL[..., 1] > POOL[..., 0]).mean(axis=0)
+    both = LEGAL.all(axis=1)
+    np.testing.assert_allclose(votes[both, 1], expected[both])
+    np.testing.assert_allclose(votes.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(votes[~LEGAL], 0.0)

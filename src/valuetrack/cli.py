@@ -6,6 +6,7 @@ command that needs more than a few lines lives in a module of its own and is onl
 
 from __future__ import annotations
 
+import enum
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,13 @@ WRONG_USE = 2
 """Exit code of a command that could not do its work."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+
+
+class Preset(enum.Enum):
+    """The two sets of choices on which code and paper differ."""
+
+    reference = "reference"
+    paper = "paper"
 
 
 class Commands(TyperGroup):
@@ -106,6 +114,70 @@ def check(
 
     if not report.run_check(out, chains=chains, seed=seed, quick=quick, console=make_console()):
         raise typer.Exit(FAILED)
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help="indoor-escape.")],
+    rows: Annotated[
+        str | None, typer.Option(help="Rows to run, for instance lktd-10000,dqn; all by default.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="How many seeds; 100 by default.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The first seed.")] = 0,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Environment steps of each seed, as in the paper.")
+    ] = None,
+    preset: Annotated[
+        Preset, typer.Option(help="What the tables were made with, or the equations as printed.")
+    ] = Preset.reference,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look in minutes.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/... by default.")] = None,
+    resume: Annotated[
+        bool, typer.Option(help="Go on with an unfinished run in the folder.")
+    ] = True,
+    timing: Annotated[
+        bool, typer.Option(help="Also measure the time per update, when all is trained.")
+    ] = True,
+) -> None:
+    """Run an experiment of the paper, with its numbers beside ours.
+
+    Examples
+    --------
+      valuetrack reproduce indoor-escape --quick
+
+      valuetrack reproduce indoor-escape --rows lktd-10000,dqn --seeds 20 --out runs/two-rows
+    """
+    from valuetrack.commands import reproduce as command  # noqa: PLC0415  (keeps --help fast)
+
+    finished = command.reproduce(
+        experiment,
+        rows=rows,
+        seeds=seeds,
+        first_seed=seed,
+        steps=steps,
+        preset=preset.value,
+        quick=quick,
+        out=out,
+        resume=resume,
+        timing=timing,
+        console=make_console(),
+    )
+    if not finished:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+) -> None:
+    """Make the tables, figures and the page of a run again from its folder."""
+    from valuetrack.report import write_report  # noqa: PLC0415  (keeps --help fast)
+    from valuetrack.store import RunFolder  # noqa: PLC0415
+
+    console = make_console()
+    console.print(f"Report: {write_report(RunFolder.open(run), console)}")
 
 
 def main() -> None:

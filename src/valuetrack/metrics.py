@@ -1,13 +1,18 @@
-"""How far a pool of sampled values is from values that are known exactly."""
+"""How far a pool of sampled values is from values that are known exactly.
+
+In NumPy, outside of compiled code: a pool of 3000 samples of 400 values is sorted in 8 ms here,
+whereas XLA's sort takes some 200 ms on a CPU, as long as a thousand updates.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 
-from valuetrack.types import Array
+Floats = npt.NDArray[np.floating[Any]]
+Bools = npt.NDArray[np.bool_]
 
 
 class ValueMetrics(NamedTuple):
@@ -26,14 +31,14 @@ class ValueMetrics(NamedTuple):
         Of the interval, upper end minus lower; both kinds are equally wide.
     """
 
-    mse: Array
-    coverage: Array
-    credible_coverage: Array
-    width: Array
+    mse: Floats
+    coverage: Floats
+    credible_coverage: Floats
+    width: Floats
 
 
 def value_metrics(
-    pool: Array, recent: Array, truth: Array, legal: Array, level: float = 0.95
+    pool: Floats, recent: Floats, truth: Floats, legal: Bools, level: float = 0.95
 ) -> ValueMetrics:
     """Compare a full pool with the truth.
 
@@ -49,12 +54,10 @@ def value_metrics(
     level
         Of the intervals.
     """
-    low, high = tail_quantiles(pool, level)
-    half = (high - low) / 2
-    predicted = jnp.mean(jnp.abs(recent - truth) < half, axis=0)
-    credible = ((low < truth) & (truth < high)).astype(half.dtype)
+    ((low, high),) = _intervals(pool, (level,))
+    predicted, credible = _covered(recent, truth, low, high)
     return ValueMetrics(
-        mse=_legal_mean((jnp.mean(pool, axis=0) - truth) ** 2, legal),
+        mse=_legal_mean((pool.mean(axis=0, dtype=np.float64) - truth) ** 2, legal),
         coverage=_legal_mean(predicted, legal),
         credible_coverage=_legal_mean(credible, legal),
         width=_legal_mean(high - low, legal),
@@ -62,41 +65,48 @@ def value_metrics(
 
 
 def calibration(
-    pool: Array, recent: Array, truth: Array, legal: Array, levels: Array
-) -> tuple[Array, Array]:
+    pool: Floats, recent: Floats, truth: Floats, legal: Bools, levels: tuple[float, ...]
+) -> tuple[Floats, Floats]:
     """Return prediction and credible coverage at several levels, each (levels, actions)."""
-    tails = (1 - levels) / 2
-    ends = jnp.quantile(pool, jnp.concatenate([tails, 1 - tails]), axis=0)
-    low, high = jnp.split(ends, 2)
-
-    def at_level(low: Array, high: Array) -> tuple[Array, Array]:
-        predicted = jnp.mean(jnp.abs(recent - truth) < (high - low) / 2, axis=0)
-        credible = ((low < truth) & (truth < high)).astype(low.dtype)
-        return _legal_mean(predicted, legal), _legal_mean(credible, legal)
-
-    return jax.vmap(at_level)(low, high)
+    pairs = [_covered(recent, truth, low, high) for low, high in _intervals(pool, levels)]
+    coverage = np.stack([_legal_mean(predicted, legal) for predicted, _ in pairs])
+    return coverage, np.stack([_legal_mean(credible, legal) for _, credible in pairs])
 
 
-def tail_quantiles(pool: Array, level: float) -> tuple[Array, Array]:
-    """Return the quantiles at (1 - level)/2 and (1 + level)/2 along the first axis.
+def policy_probabilities(pool: Floats, legal: Bools) -> Floats:
+    """Return how often each legal action is the greedy one, (states, actions)."""
+    chosen = np.argmax(np.where(legal, pool, -np.inf), axis=-1)
+    votes = (chosen[..., None] == np.arange(pool.shape[-1])).mean(axis=0)
+    return np.where(legal, votes, 0.0)
 
-    They lie near the ends, so selecting the few extreme samples does; a full sort costs ten times
-    as much here. Interpolated linearly, as NumPy does.
-    """
+
+def _intervals(pool: Floats, levels: tuple[float, ...]) -> list[tuple[Floats, Floats]]:
+    """Return the equal-tailed intervals of all levels from one sort, interpolated linearly."""
     size = pool.shape[0]
-    rank = (1 - level) / 2 * (size - 1)
-    below = int(rank)
-    share = rank - below
-    count = min(below + 2, size)
-    columns = jnp.moveaxis(pool, 0, -1)
+    columns = np.ascontiguousarray(pool.reshape(size, -1).T)  # sorting along memory is fastest
+    ordered = np.sort(columns, axis=1)
 
-    def from_top(values: Array) -> Array:
-        extremes = jax.lax.top_k(values, count)[0]
-        return extremes[..., below] * (1 - share) + extremes[..., count - 1] * share
+    def quantile(q: float) -> Floats:
+        rank = q * (size - 1)
+        below = int(rank)
+        above = min(below + 1, size - 1)
+        share = rank - below
+        ends = ordered[:, below] * (1 - share) + ordered[:, above] * share
+        return np.asarray(ends.reshape(pool.shape[1:]))
 
-    return -from_top(-columns), from_top(columns)
+    # A NaN sorts to the end and would leave the lower quantiles untouched; it must show.
+    spoilt = np.isnan(ordered[:, -1]).reshape(pool.shape[1:])
+    tails = [(quantile((1 - level) / 2), quantile((1 + level) / 2)) for level in levels]
+    return [(np.where(spoilt, np.nan, low), np.where(spoilt, np.nan, high)) for low, high in tails]
 
 
-def _legal_mean(values: Array, legal: Array) -> Array:
+def _covered(recent: Floats, truth: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Return the share of prediction intervals, and whether the credible one, covers the truth."""
+    predicted = np.mean(np.abs(recent - truth) < (high - low) / 2, axis=0)
+    return predicted, ((low < truth) & (truth < high)).astype(np.float64)
+
+
+def _legal_mean(values: Floats, legal: Bools) -> Floats:
     """Average over states, the first axis, counting only where the action is legal."""
-    return jnp.sum(jnp.where(legal, values, 0.0), axis=0) / jnp.sum(legal, axis=0)
+    total = np.where(legal, values, 0.0).sum(axis=0)
+    return np.asarray(total / legal.sum(axis=0))

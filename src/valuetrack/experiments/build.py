@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from valuetrack import agents, networks, priors, schedules
 from valuetrack.agents.base import Agent
@@ -35,8 +36,8 @@ class Problem(NamedTuple):
 
     env: IndoorEscape
     observations: Array
-    truth: Array
-    legal: Array
+    truth: npt.NDArray[np.float64]
+    legal: npt.NDArray[np.bool_]
 
 
 def build_problem(spec: ExperimentSpec) -> Problem:
@@ -49,8 +50,7 @@ def build_problem(spec: ExperimentSpec) -> Problem:
         discount=spec.training.discount,
         ties=spec.environment.ties,
     )
-    truth = jnp.asarray(np.where(q.legal, q.values, 0.0), jnp.float32)
-    return Problem(env, jnp.asarray(observations(env)), truth, jnp.asarray(q.legal))
+    return Problem(env, jnp.asarray(observations(env)), np.where(q.legal, q.values, 0.0), q.legal)
 
 
 def build_loop(spec: ExperimentSpec, row: RowSpec, preset: PresetName, problem: Problem) -> Loop:

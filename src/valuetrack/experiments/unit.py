@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from valuetrack import metrics
-from valuetrack.experiments.build import Problem, build_loop, build_problem
+from valuetrack.experiments.build import build_loop, build_problem
 from valuetrack.experiments.spec import ExperimentSpec, PresetName, RowSpec
-from valuetrack.policies import greedy
 from valuetrack.store import Columns, RunFolder, StoreError
 from valuetrack.training.checkpoint import from_arrays, to_arrays
 from valuetrack.training.compiled import Clock, Loop, SeedState, Trace
@@ -53,8 +52,6 @@ class Functions(NamedTuple):
     init: Callable[[Array], SeedState]
     collect: Callable[[SeedState, Clock, Any], tuple[SeedState, Clock, Trace]]
     train: Callable[[SeedState, Clock, Any], tuple[SeedState, Clock, Trace]]
-    evaluate: Callable[[Array, Array], metrics.ValueMetrics]
-    finish: Callable[[Array, Array], tuple[tuple[Array, Array], Array]]
 
 
 class Progress(NamedTuple):
@@ -109,30 +106,8 @@ def plan_segments(spec: ExperimentSpec) -> list[Segment]:
     return segments
 
 
-def compile_unit(loop: Loop, problem: Problem, spec: ExperimentSpec) -> Functions:
+def compile_unit(loop: Loop) -> Functions:
     """Map a loop over seeds and compile it; counters stay common to all seeds."""
-    levels = jnp.asarray(spec.metrics.calibration_levels)
-    # One evaluation stands for the updates since the one before it.
-    window = spec.training.steps // spec.training.steps_per_update // spec.metrics.windows
-    since = window // spec.metrics.evaluations_per_final_window
-
-    def recent(pool: Array, updates: Array) -> Array:
-        per_update = loop.samples_per_update
-        count = min(since * per_update, pool.shape[0])
-        newest = updates * per_update - 1
-        return pool[(newest - jnp.arange(count)) % pool.shape[0]]
-
-    def evaluate(pool: Array, updates: Array) -> metrics.ValueMetrics:
-        centres = recent(pool, updates)
-        return metrics.value_metrics(
-            pool, centres, problem.truth, problem.legal, spec.metrics.level
-        )
-
-    def finish(pool: Array, updates: Array) -> tuple[tuple[Array, Array], Array]:
-        centres = recent(pool, updates)
-        chosen = jax.nn.one_hot(greedy(pool, problem.legal), pool.shape[-1])
-        policy = jnp.where(problem.legal, jnp.mean(chosen, axis=0), 0.0)
-        return metrics.calibration(pool, centres, problem.truth, problem.legal, levels), policy
 
     def over_seeds(run: Callable[..., Any]) -> Callable[..., Any]:
         mapped = jax.vmap(run, in_axes=(0, None, None), out_axes=(0, None, 0))
@@ -142,8 +117,6 @@ def compile_unit(loop: Loop, problem: Problem, spec: ExperimentSpec) -> Function
         init=jax.jit(jax.vmap(lambda seed: loop.init(jax.random.key(seed)))),
         collect=over_seeds(loop.collect),
         train=over_seeds(loop.train),
-        evaluate=jax.jit(jax.vmap(evaluate, in_axes=(0, None))),
-        finish=jax.jit(jax.vmap(finish, in_axes=(0, None))),
     )
 
 
@@ -162,9 +135,9 @@ class UnitRun:
         self, unit: Unit, spec: ExperimentSpec, preset: PresetName, folder: RunFolder
     ) -> None:
         self.unit, self.spec, self.folder = unit, spec, folder
-        problem = build_problem(spec)
-        self.loop = build_loop(spec, unit.row, preset, problem)
-        self.functions = compile_unit(self.loop, problem, spec)
+        self.problem = build_problem(spec)
+        self.loop = build_loop(spec, unit.row, preset, self.problem)
+        self.functions = compile_unit(self.loop)
         self.segments = plan_segments(spec)
 
     def run(self, stop: threading.Event, advance: Callable[[int], None]) -> bool:
@@ -200,9 +173,32 @@ class UnitRun:
         records = progress.records
         enough = int(clock.updates) * self.loop.samples_per_update >= seed.pool.shape[1]
         if segment.evaluate and enough:
-            measured = self.functions.evaluate(seed.pool, clock.updates)
+            measured = self._measure(seed, clock)
             records = _append(records, self._rows(measured, trace, clock, final=segment.final))
         return Progress(seed, clock, progress.segment + 1, progress.seconds, records)
+
+    def _measure(self, seed: SeedState, clock: Clock) -> metrics.ValueMetrics:
+        """Compare every seed's pool with the truth."""
+        level = self.spec.metrics.level
+        truth, legal = self.problem.truth, self.problem.legal
+        measured = [
+            metrics.value_metrics(pool, recent, truth, legal, level)
+            for pool, recent in self._pools(seed, clock)
+        ]
+        return metrics.ValueMetrics(*map(np.stack, zip(*measured, strict=True)))
+
+    def _pools(self, seed: SeedState, clock: Clock) -> Iterator[tuple[Any, Any]]:
+        """Go through the seeds' pools, each with the samples since the evaluation before.
+
+        One evaluation's quantiles stand for all updates since the one before it.
+        """
+        wanted, training = self.spec.metrics, self.spec.training
+        window = training.steps // training.steps_per_update // wanted.windows
+        since = window // wanted.evaluations_per_final_window * self.loop.samples_per_update
+        newest = int(clock.updates) * self.loop.samples_per_update - 1
+        where = (newest - np.arange(min(since, wanted.pool_size))) % wanted.pool_size
+        for pool in np.asarray(seed.pool):
+            yield pool, pool[where]
 
     def _rows(
         self, measured: metrics.ValueMetrics, trace: Trace, clock: Clock, *, final: bool
@@ -227,10 +223,12 @@ class UnitRun:
 
     def _finish(self, progress: Progress) -> None:
         """Write all tables of the unit."""
-        (coverage, credible), policy = self.functions.finish(
-            progress.seed.pool, progress.clock.updates
-        )
         levels = self.spec.metrics.calibration_levels
+        truth, legal = self.problem.truth, self.problem.legal
+        pools = list(self._pools(progress.seed, progress.clock))
+        curves = [metrics.calibration(*pool, truth, legal, levels) for pool in pools]
+        coverage, credible = map(np.stack, zip(*curves, strict=True))
+        policy = np.stack([metrics.policy_probabilities(pool, legal) for pool, _ in pools])
         diverged = np.asarray(progress.seed.diverged, np.int64)
         tables = {
             "metrics": self._by_window(progress.records),
@@ -275,7 +273,7 @@ class UnitRun:
             averaged = _append(averaged, {**merged, "evaluations": np.full(rows, count)})
         return averaged
 
-    def _long(self, values: dict[str, Array], axis: str, ticks: npt.NDArray[Any]) -> Columns:
+    def _long(self, values: Columns, axis: str, ticks: npt.NDArray[Any]) -> Columns:
         """Turn arrays over (seed, tick, action) into a long table."""
         seeds, actions = self.unit.seeds, len(ACTIONS)
         return {

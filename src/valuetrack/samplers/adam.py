@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from valuetrack.samplers.base import Info, Sampler, all_finite, as_arrays
+from valuetrack.samplers.base import (
+    Info,
+    Sampler,
+    all_finite,
+    as_arrays,
+    check_positive,
+    check_rate,
+)
 from valuetrack.schedules import Schedule, as_schedule
 from valuetrack.types import Array, Params
 
@@ -42,9 +49,11 @@ def adam(
     transform_gradient
         Applied to the gradient before clipping, for instance to scale that of a shared body.
     """
+    check_rate(learning_rate=learning_rate)
     rate_at = as_schedule(learning_rate)
     clip = optax.identity()
     if max_gradient_norm is not None:
+        check_positive(max_gradient_norm=max_gradient_norm)
         clip = optax.clip_by_global_norm(max_gradient_norm)
     optimiser = optax.chain(clip, optax.adam(rate_at))
 
@@ -59,7 +68,9 @@ def adam(
             gradient = transform_gradient(gradient)
         updates, moments = optimiser.update(gradient, state.moments, state.params)
         params = optax.apply_updates(state.params, updates)
-        info = Info(jnp.asarray(rate_at(state.updates)), value, all_finite((value, params)))
+        # Moments that overflow make all later steps zero, and the parameters look well.
+        finite = all_finite((value, params, moments))
+        info = Info(jnp.asarray(rate_at(state.updates)), value, finite)
         return AdamState(params, state.updates + 1, moments), info
 
     return Sampler(init, step)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from valuetrack.measurement import Measurement
 from valuetrack.priors import Prior
+from valuetrack.schedules import Schedule
 from valuetrack.types import Array, Params
 
 
@@ -63,7 +64,9 @@ def init_chain(params: Params) -> ChainState:
 
 def as_arrays(params: Params) -> Params:
     """Turn the leaves into JAX arrays, and refuse a pytree that cannot be sampled."""
-    params = jax.tree.map(jnp.asarray, params)
+    # With its dtype said, a Python number becomes an array like any other; otherwise the first
+    # update would give it another (weak) type than the later ones, and compile them anew.
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), params)
     leaves = jax.tree.leaves(params)
     if not leaves:
         raise ValueError("There are no parameters to sample: the pytree is empty.")
@@ -125,9 +128,14 @@ def all_finite(tree: Any) -> Array:
 
 
 def check_sampler_options(
-    *, pseudo_population: float, observation_sd: float, likelihood_weight: float
+    *,
+    step_size: float | Schedule,
+    pseudo_population: float,
+    observation_sd: float,
+    likelihood_weight: float,
 ) -> None:
-    """Refuse options under which the posterior does not exist."""
+    """Refuse options under which the posterior does not exist, and steps that lead nowhere."""
+    check_rate(step_size=step_size)
     check_positive(
         pseudo_population=pseudo_population,
         observation_sd=observation_sd,
@@ -140,6 +148,11 @@ def check_positive(**values: float) -> None:
     for name, value in values.items():
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be a positive number, not {value}.")
+
+
+def check_rate(**rates: float | Schedule) -> None:
+    """Refuse a number that is no step size; schedules and traced values pass unseen."""
+    check_positive(**{name: rate for name, rate in rates.items() if isinstance(rate, int | float)})
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ the key.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -79,8 +80,8 @@ def kova(
     check_choice("jacobian", jacobian, get_args(Jacobian))
     if not 0 <= forgetting < 1:
         raise ValueError(f"forgetting must lie in [0, 1), not {forgetting}.")
-    if process_variance < 0:
-        raise ValueError(f"process_variance cannot be negative, but is {process_variance}.")
+    if not 0 <= process_variance < math.inf:
+        raise ValueError(f"process_variance must be zero or positive, not {process_variance}.")
 
     def init(params: Params) -> KOVAState:
         params = as_arrays(params)
@@ -110,6 +111,7 @@ def kova(
         # With S = L L', K (r - h) = U' L^-1 (r - h) and K S K' = U' U for U = L^-1 J Sigma. The
         # product of U with itself keeps the covariance symmetric to the last bit.
         U = jax.scipy.linalg.solve_triangular(factor, cross, lower=True)
+        innovation = innovation.astype(factor.dtype)
         whitened = jax.scipy.linalg.solve_triangular(factor, innovation, lower=True)
         mean = mean + learning_rate * (U.T @ whitened)
         covariance = covariance - learning_rate * (U.T @ U)

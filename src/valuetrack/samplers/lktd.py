@@ -84,6 +84,7 @@ def lktd(
         likelihood counted :math:`\mathcal N/n` times: the same limit, nearer at any step.
     """
     check_sampler_options(
+        step_size=step_size,
         pseudo_population=pseudo_population,
         observation_sd=observation_sd,
         likelihood_weight=likelihood_weight,
@@ -190,6 +191,7 @@ def lktd_prototype(
     batches.
     """
     check_sampler_options(
+        step_size=step_size,
         pseudo_population=pseudo_population,
         observation_sd=observation_sd,
         likelihood_weight=likelihood_weight,

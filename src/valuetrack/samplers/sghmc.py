@@ -75,6 +75,7 @@ def sghmc(
         As in :func:`~valuetrack.samplers.sgld.sgld`.
     """
     check_sampler_options(
+        step_size=step_size,
         pseudo_population=pseudo_population,
         observation_sd=observation_sd,
         likelihood_weight=likelihood_weight,

@@ -46,6 +46,7 @@ def sgld(
     the log-likelihood.
     """
     check_sampler_options(
+        step_size=step_size,
         pseudo_population=pseudo_population,
         observation_sd=observation_sd,
         likelihood_weight=likelihood_weight,

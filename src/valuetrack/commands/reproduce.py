@@ -1,0 +1,184 @@
+"""``valuetrack reproduce``: run an experiment of the paper and report it beside the paper."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from valuetrack.experiments import run as runs
+from valuetrack.experiments.spec import ExperimentSpec, PresetName, SpecError, load, parse
+from valuetrack.experiments.timing import CONFIGURATIONS, first_rows, time_updates
+from valuetrack.report import write_report
+from valuetrack.store import RunFolder
+
+EXPERIMENTS = {"indoor-escape": "indoor_escape"}
+"""The name on the command line -> the experiment file."""
+
+DEFAULT_SEEDS = 100
+
+
+def reproduce(
+    experiment: str,
+    *,
+    rows: str | None,
+    seeds: int | None,
+    first_seed: int,
+    steps: int | None,
+    preset: PresetName,
+    quick: bool,
+    out: Path | None,
+    resume: bool,
+    timing: bool,
+    console: Console,
+) -> bool:
+    """Run, or go on with, an experiment; return False if it was stopped before its end."""
+    if experiment not in EXPERIMENTS:
+        raise SpecError(
+            f"There is no experiment {experiment!r}; there is {', '.join(EXPERIMENTS)}."
+        )
+    runs.use_all_cores()
+    spec = load(EXPERIMENTS[experiment])
+    request = _request(spec, rows, seeds, first_seed, steps, preset, quick=quick)
+    path = out or Path("runs") / (f"{experiment}-quick" if quick else experiment)
+    folder = runs.open_or_create(path, request, resume=resume)
+    started = time.monotonic()
+    with _stoppable() as stop, _progress(console) as progress:
+        finished = _run(folder, request, stop, progress)
+    manifest = folder.manifest()
+    manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
+    folder.write_json("manifest.json", manifest)
+    if not finished:
+        console.print(f"Stopped. The same command goes on from here; the run is in {path}.")
+        return False
+    if timing and not quick:
+        _measure_times(folder, request, console)
+    page = write_report(folder, console)
+    console.print(f"Report: {page}")
+    return True
+
+
+def _request(
+    spec: ExperimentSpec,
+    rows: str | None,
+    seeds: int | None,
+    first_seed: int,
+    steps: int | None,
+    preset: PresetName,
+    *,
+    quick: bool,
+) -> runs.Request:
+    """Turn the options into what is to be run; what is given wins over ``--quick``."""
+    if quick:
+        steps = steps or spec.quick.steps
+        seeds = seeds or spec.quick.seeds
+    if steps is not None:
+        spec = spec.with_steps(steps)
+    default_rows = spec.quick.rows if quick else tuple(row.id for row in spec.rows)
+    chosen = tuple(part.strip() for part in rows.split(",")) if rows else default_rows
+    for row in chosen:
+        spec.row(row)
+    return runs.Request(spec, preset, chosen, first_seed, seeds or DEFAULT_SEEDS)
+
+
+def _run(
+    folder: RunFolder, request: runs.Request, stop: threading.Event, progress: Progress
+) -> bool:
+    """Run the requested rows of a folder with a bar for each row."""
+    manifest = folder.manifest()
+    spec = parse(manifest["spec"], "manifest.json")
+    tasks: dict[str, Any] = {}
+    for unit in runs.planned_units(manifest, spec):
+        if unit.row.id in request.rows and not folder.is_finished(unit.row.id, unit.name):
+            steps = spec.training.steps * unit.seeds
+            if unit.row.id not in tasks:
+                tasks[unit.row.id] = progress.add_task(unit.row.id, total=0, seeds=0)
+            task = progress.tasks[tasks[unit.row.id]]
+            progress.update(
+                task.id,
+                total=(task.total or 0) + steps,
+                seeds=task.fields["seeds"] + unit.seeds,
+            )
+    overall = progress.add_task(
+        "all", total=sum(task.total or 0 for task in progress.tasks), seeds=""
+    )
+
+    def advance(row: str, steps: int) -> None:
+        progress.advance(tasks[row], steps)
+        progress.advance(overall, steps)
+
+    return runs.run(folder, rows=request.rows, advance=advance, stop=stop)
+
+
+class _StepsPerSecond(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f} steps/s" if speed else "", style="progress.data.speed")
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description:<12}"),
+        TextColumn("{task.fields[seeds]:>3} seeds"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        _StepsPerSecond(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        refresh_per_second=2,
+    )
+
+
+@contextmanager
+def _stoppable() -> Iterator[threading.Event]:
+    """Let Ctrl-C and SIGTERM ask for a stop at the next safe place; a second Ctrl-C is at once."""
+    stop = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _measure_times(folder: RunFolder, request: runs.Request, console: Console) -> None:
+    """Add the table of computation costs to a run that does not have it yet."""
+    if (folder.path / "timing.json").is_file():
+        return
+    total = len(CONFIGURATIONS) * len(first_rows(request.spec))
+    columns = (TextColumn("time per update"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=total)
+        rows = time_updates(request.spec, request.preset, advance=lambda: progress.advance(task))
+    folder.write_json("timing.json", {"machine": runs.machine(), "rows": rows})
