@@ -27,11 +27,17 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+try:
+    import fcntl
+except ImportError:  # Windows has none, and no two runs there exclude each other
+    fcntl = None  # type: ignore[assignment]
+
 Columns = dict[str, npt.NDArray[Any]]
 """A table as columns of equal length."""
 
 MANIFEST = "manifest.json"
 UNIT = "unit.json"
+LOCK = ".lock"
 CHECKPOINT = "checkpoint.npz"
 
 
@@ -84,6 +90,19 @@ class RunFolder:
         """Write a JSON file of the folder."""
         text = json.dumps(content, indent=2) + "\n"
         write_atomically(self.path / name, lambda file: file.write(text.encode()))
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from running the same folder meanwhile."""
+        with open(self.path / LOCK, "wb") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    raise StoreError(
+                        f"Another process is running {self.path}; wait for it or stop it."
+                    ) from error
+            yield
 
     def unit_path(self, row: str, unit: str) -> Path:
         """Return where a unit's files are."""

@@ -56,7 +56,6 @@ def reproduce(
         raise SpecError(
             f"There is no experiment {experiment!r}; there is {', '.join(EXPERIMENTS)}."
         )
-    runs.use_all_cores()
     spec = load(EXPERIMENTS[experiment])
     request = _request(spec, rows, seeds, first_seed, steps, preset, quick=quick)
     path = out or Path("runs") / (f"{experiment}-quick" if quick else experiment)

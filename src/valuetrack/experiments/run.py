@@ -1,15 +1,13 @@
-"""Run an experiment: plan its units, spread them over the devices, go on where it stopped."""
+"""Run an experiment: plan its units, spread them over the cores, go on where it stopped."""
 
 from __future__ import annotations
 
 import datetime
-import functools
 import os
 import platform
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +16,8 @@ import jax
 
 from valuetrack import __version__
 from valuetrack.experiments.spec import LABELS, ExperimentSpec, PresetName, parse
-from valuetrack.experiments.unit import Unit, UnitRun, plan_segments
+from valuetrack.experiments.unit import Unit, plan_segments
+from valuetrack.experiments.workers import run_here, run_in_processes
 from valuetrack.store import RunFolder, StoreError
 
 SEEDS_PER_UNIT = 10
@@ -37,11 +36,11 @@ class Request(NamedTuple):
     seeds: int
 
 
-def use_all_cores() -> None:
-    """Make every CPU core a JAX device of its own; must be called before JAX does anything."""
-    if not os.environ.get("JAX_NUM_CPU_DEVICES"):
-        set_option: Any = jax.config.update
-        set_option("jax_num_cpu_devices", os.cpu_count() or 1)
+def worker_count() -> int:
+    """Return how many units are run at a time: one a core, as far as this process may use them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bool) -> RunFolder:
@@ -82,11 +81,13 @@ def run(
     rows: Sequence[str] | None = None,
     advance: Callable[[str, int], None] = lambda row, steps: None,
     stop: threading.Event | None = None,
+    workers: int | None = None,
 ) -> bool:
-    """Run all unfinished units of a folder, one at a time on every device.
+    """Run all unfinished units of a folder, in a process for each core.
 
     ``advance`` is told of a row's progress in environment steps over all its seeds. Returns
-    whether all is finished; False if ``stop`` was set meanwhile, with the state saved.
+    whether all is finished; False if ``stop`` was set meanwhile, with the state saved. With
+    ``workers=0``, or where there is an accelerator, the units run in this process.
     """
     stop = stop or threading.Event()
     manifest = folder.manifest()
@@ -96,21 +97,13 @@ def run(
         for unit in planned_units(manifest, spec)
         if (rows is None or unit.row.id in rows) and not folder.is_finished(unit.row.id, unit.name)
     ]
-    devices = jax.local_devices()
-    lock = threading.Lock()
-
-    def worker(device: Any) -> None:
-        while not stop.is_set():
-            with lock:
-                if not pending:
-                    return
-                unit = pending.pop(0)
-            with jax.default_device(device):
-                UnitRun(unit, spec, manifest["preset"], folder).run(
-                    stop, functools.partial(advance, unit.row.id)
-                )
-
-    _in_threads(worker, devices, stop)
+    if workers is None:
+        workers = worker_count() if jax.default_backend() == "cpu" else 0
+    with folder.lock():
+        if workers:
+            run_in_processes(pending, folder, workers=workers, advance=advance, stop=stop)
+        else:
+            run_here(pending, folder, advance=advance, stop=stop)
     return not stop.is_set()
 
 
@@ -125,21 +118,6 @@ def planned_units(manifest: dict[str, Any], spec: ExperimentSpec) -> list[Unit]:
     ]
     longest = max(map(len, lists), default=0)
     return [units[i] for i in range(longest) for units in lists if i < len(units)]
-
-
-def _in_threads(
-    worker: Callable[[Any], None], devices: Sequence[Any], stop: threading.Event
-) -> None:
-    """Run one worker a device; the first error or an interrupt stops the others."""
-    with ThreadPoolExecutor(len(devices)) as pool:
-        futures: list[Future[None]] = [pool.submit(worker, device) for device in devices]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            if not all(future.done() and not future.exception() for future in futures):
-                stop.set()
-    for future in futures:
-        future.result()
 
 
 def _manifest(request: Request) -> dict[str, Any]:
@@ -163,14 +141,14 @@ def _row_entry(request: Request, row_id: str) -> dict[str, Any]:
     return {
         **row.model_dump(mode="json"),
         "label": LABELS[row.algorithm],
-        "units": split_seeds(request.first_seed, request.seeds, len(jax.local_devices())),
+        "units": split_seeds(request.first_seed, request.seeds, worker_count()),
     }
 
 
-def split_seeds(first: int, count: int, devices: int) -> list[list[int]]:
-    """Cut seeds into [first, count] groups of nearly equal size, enough to keep devices busy."""
+def split_seeds(first: int, count: int, workers: int) -> list[list[int]]:
+    """Cut seeds into [first, count] groups of nearly equal size, enough to keep workers busy."""
     groups = -(-count // SEEDS_PER_UNIT)
-    groups = min(count, -(-groups // devices) * devices)
+    groups = min(count, -(-groups // workers) * workers)
     base, extra = divmod(count, groups)
     sizes = [base + (i < extra) for i in range(groups)]
     return [[first + sum(sizes[:i]), size] for i, size in enumerate(sizes)]
@@ -212,7 +190,7 @@ def machine() -> dict[str, Any]:
     if info.is_file():
         names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = names[0].split(":", 1)[1].strip() if names else model
-    return {"cpu": model, "cores": os.cpu_count(), "devices": len(jax.local_devices())}
+    return {"cpu": model, "cores": os.cpu_count(), "workers": worker_count()}
 
 
 def versions() -> dict[str, str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,14 @@ from valuetrack.types import Array
 
 ACTIONS = ("E", "N", "W", "S")
 CHECKPOINT_SECONDS = 60.0
+
+
+class StopFlag(Protocol):
+    """Whatever can say that it is time to stop, such as ``threading.Event``."""
+
+    def is_set(self) -> bool:
+        """Return whether to stop at the next safe place."""
+        ...
 
 
 class Unit(NamedTuple):
@@ -140,7 +147,7 @@ class UnitRun:
         self.functions = compile_unit(self.loop)
         self.segments = plan_segments(spec)
 
-    def run(self, stop: threading.Event, advance: Callable[[int], None]) -> bool:
+    def run(self, stop: StopFlag, advance: Callable[[int], None]) -> bool:
         """Train to the end and write the tables; keep the state and return False if stopped.
 
         ``advance`` is told how many environment steps were taken, over all seeds.

@@ -1,0 +1,76 @@
+"""What the tests of the samplers share: double precision, and samplers with their exact laws."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import numpy as np
+
+from valuetrack import priors, samplers
+from valuetrack.checks import linear_gaussian as lg
+from valuetrack.samplers import Sampler
+
+
+def x64() -> AbstractContextManager[Any]:
+    """Compute in double precision inside the block."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # before JAX 0.8
+
+    return enable_x64()
+
+
+def build(
+    algorithm: str,
+    model: lg.LinearGaussian,
+    step_size: float,
+    module: Any = samplers,
+    **options: Any,
+) -> Sampler:
+    """Build a sampler of the model's posterior, from ``module`` if it is not the real one."""
+    return getattr(module, algorithm)(
+        lg.measurement(),
+        priors.gaussian(model.prior_sd),
+        step_size=step_size,
+        pseudo_population=model.pseudo_population,
+        observation_sd=model.observation_sd,
+        **options,
+    )
+
+
+def exact_update(
+    algorithm: str, model: lg.LinearGaussian, step_size: float, **options: Any
+) -> lg.AffineMap:
+    """Return the exact law of one update of the sampler that :func:`build` builds."""
+    if algorithm == "lktd_prototype":
+        return lg.prototype_update(model, step_size=step_size)
+    options = {"latent": "restart", **options} if algorithm == "lktd" else dict(options)
+    iterations = range(1, options.pop("inner_iterations", 5) + 1)
+    power = options.pop("inner_power", 0.0)
+    steps = [step_size / k**power for k in iterations]
+    weight = options.pop("likelihood_weight", 1.0)
+    update = getattr(lg, f"{algorithm}_update")
+    return update(model, step_sizes=steps, weight=weight, **options)
+
+
+def law_of_theta(update: lg.AffineMap, p: int) -> lg.Gaussian:
+    """Return the stationary law, without the velocity if there is one."""
+    law = lg.stationary(update)
+    return lg.Gaussian(law.mean[:p], law.covariance[:p, :p])
+
+
+def exact_law(
+    algorithm: str, model: lg.LinearGaussian, step_size: float, **options: Any
+) -> lg.Gaussian:
+    """Return the law that a sampler leaves unchanged at this step size."""
+    return law_of_theta(exact_update(algorithm, model, step_size, **options), model.H.shape[1])
+
+
+def longest_step(model: lg.LinearGaussian, fraction: float = 1.0) -> float:
+    """Return a share of the step 2 / L, at which SGLD's fastest direction forgets at once."""
+    gradient = model.H.T @ model.H / model.observation_sd**2
+    return float(
+        fraction * 2 / (np.linalg.eigvalsh(gradient)[-1] + model.ratio / model.prior_sd**2)
+    )

@@ -1,0 +1,110 @@
+"""Every sampler, built the same way, and something to sample: the contract tests' menagerie."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from valuetrack import networks, priors, samplers
+from valuetrack.measurement import Measurement, mean_squared_error, sarsa
+from valuetrack.samplers import Sampler
+from valuetrack.types import Transition
+
+Factory = Callable[..., Sampler]
+STEP = 1e-3
+
+
+def posterior_sampler(name: str, **fixed: Any) -> Factory:
+    def factory(measurement: Measurement, **options: Any) -> Sampler:
+        options = {"step_size": STEP, "pseudo_population": 100, "observation_sd": 0.5, **options}
+        return getattr(samplers, name)(measurement, priors.gaussian(1.0), **{**fixed, **options})
+
+    return factory
+
+
+def kalman_filter(**fixed: Any) -> Factory:
+    def factory(measurement: Measurement, **options: Any) -> Sampler:
+        return samplers.kova(measurement, **{"observation_variance": 1.0, **fixed, **options})
+
+    return factory
+
+
+def optimiser(measurement: Measurement, **options: Any) -> Sampler:
+    return samplers.adam(mean_squared_error(measurement), **{"learning_rate": STEP, **options})
+
+
+STOCHASTIC: dict[str, Factory] = {
+    **{
+        f"lktd {latent}": posterior_sampler("lktd", latent=latent)
+        for latent in ("restart", "conditional", "conditional_tempered")
+    },
+    "lktd_prototype": posterior_sampler("lktd_prototype"),
+    "sgld": posterior_sampler("sgld"),
+    **{
+        f"sghmc {momentum}": posterior_sampler("sghmc", momentum=momentum)
+        for momentum in ("carried", "restarted", "none")
+    },
+}
+FACTORIES: dict[str, Factory] = {
+    **STOCHASTIC,
+    "kova plain": kalman_filter(),
+    "kova differenced": kalman_filter(jacobian="differenced", forgetting=1e-4),
+    "adam": optimiser,
+}
+every_sampler = pytest.mark.parametrize("factory", FACTORIES.values(), ids=FACTORIES)
+every_stochastic = pytest.mark.parametrize("factory", STOCHASTIC.values(), ids=STOCHASTIC)
+
+NETWORK = networks.mlp(2, 3, hidden=(4,), activation="tanh")
+ON_NETWORK = sarsa(NETWORK.apply, gradient="full")
+KEY = jax.random.key(0)
+
+
+def transitions(n: int = 6, seed: int = 0) -> Transition:
+    rng = np.random.default_rng(seed)
+    return Transition(
+        observation=jnp.asarray(rng.normal(size=(n, 2)), jnp.float32),
+        action=jnp.asarray(rng.integers(3, size=n)),
+        reward=jnp.asarray(rng.normal(size=n), jnp.float32),
+        discount=jnp.full(n, 0.9, jnp.float32),
+        next_observation=jnp.asarray(rng.normal(size=(n, 2)), jnp.float32),
+        next_action=jnp.asarray(rng.integers(3, size=n)),
+        next_mask=jnp.ones((n, 3), bool),
+    )
+
+
+def network_params() -> Any:
+    return NETWORK.init(jax.random.key(1))
+
+
+def nested_params(dtype: Any = jnp.float32) -> Any:
+    return {
+        "list": [jnp.ones((2, 3), dtype), (jnp.full(4, 0.5, dtype),)],
+        "scalar": jnp.asarray(0.3, dtype),
+        "none": None,
+    }
+
+
+def predict_nested(params: Any, data: Any) -> Any:
+    matrix, (vector,) = params["list"]
+    return jnp.sin(data[0] @ matrix.sum(axis=0)) + vector.sum() * data[0][:, 0] + params["scalar"]
+
+
+ON_NESTED = Measurement(predict_nested, lambda params, data: data[1])
+
+
+def nested_data(dtype: Any = jnp.float32) -> Any:
+    rng = np.random.default_rng(2)
+    return jnp.asarray(rng.normal(size=(5, 3)), dtype), jnp.asarray(rng.normal(size=5), dtype)
+
+
+@functools.cache
+def on_network(factory: Factory) -> Sampler:
+    """Build the sampler once, with its step compiled once, for all tests that change nothing."""
+    sampler = factory(ON_NETWORK)
+    return sampler._replace(step=jax.jit(sampler.step))
