@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint pytest bench clean
+.PHONY: help run check test lint pytest bench clean
 
 help:  ## List what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -17,7 +17,10 @@ $(STAMP): pyproject.toml src/valuetrack/__init__.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-run: $(STAMP)  ## Run the main job and write its report to runs/
+run: $(STAMP)  ## Train on the indoor escape, print the tables beside the paper's, write the report
+	$(BIN)/valuetrack reproduce indoor-escape --quick --out runs/indoor-escape-quick
+
+check: $(STAMP)  ## Hold every sampler against its exact law on a linear-Gaussian model
 	$(BIN)/valuetrack check --out runs/check
 
 test: lint pytest  ## Lint, type-check and test
@@ -28,10 +31,10 @@ lint: $(STAMP)  ## ruff and mypy alone
 	$(BIN)/mypy
 
 pytest: $(STAMP)  ## The tests alone
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 bench: $(STAMP)  ## How time and memory grow with the network and the batch
-	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/growth.py --out results/benchmarks
 
 clean:  ## Remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

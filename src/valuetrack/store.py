@@ -137,7 +137,8 @@ class RunFolder:
         if not path.is_file():
             return None
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            # Opened here, for NumPy leaves a file that it cannot read open.
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise StoreError(f"{path} is damaged; delete it to begin this unit again.") from error

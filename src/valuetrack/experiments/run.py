@@ -47,7 +47,7 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
     """Return the folder of a run, new or to go on with.
 
     Rows may be added to a run of the same spec, preset and first seed; a row that is there keeps
-    the units it was begun with.
+    the units it was begun with, and what is finished stays as it is.
     """
     plan_segments(request.spec)
     for row in request.rows:
@@ -60,11 +60,6 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
     entries = {entry["id"]: entry for entry in manifest["rows"]}
     added = [row for row in request.rows if row not in entries]
     unfinished = [row for row in request.rows if row in entries and not _done(folder, entries[row])]
-    if not added and not unfinished:
-        raise StoreError(
-            f"{path} holds this run already, finished: see `valuetrack report {path}`, "
-            "or choose another folder with --out."
-        )
     if unfinished and not resume:
         raise StoreError(f"{path} holds an unfinished run; go on with --resume.")
     if added:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from valuetrack import metrics
-from valuetrack.experiments.build import build_loop, build_problem
+from valuetrack.experiments.build import Problem, build_loop, build_problem
 from valuetrack.experiments.spec import ExperimentSpec, PresetName, RowSpec
 from valuetrack.store import Columns, RunFolder, StoreError
 from valuetrack.training.checkpoint import from_arrays, to_arrays
@@ -127,6 +127,21 @@ def compile_unit(loop: Loop) -> Functions:
     )
 
 
+_PREPARED: dict[tuple[str, str], tuple[Problem, Loop, Functions]] = {}
+
+
+def _prepare(
+    spec: ExperimentSpec, row: RowSpec, preset: PresetName
+) -> tuple[Problem, Loop, Functions]:
+    """Build a row once in a process, so that its units share what JAX has compiled."""
+    key = (spec.hash(preset), row.id)
+    if key not in _PREPARED:
+        problem = build_problem(spec)
+        loop = build_loop(spec, row, preset, problem)
+        _PREPARED[key] = (problem, loop, compile_unit(loop))
+    return _PREPARED[key]
+
+
 class UnitRun:
     """One unit's training, from its checkpoint if there is one, to its tables.
 
@@ -142,9 +157,7 @@ class UnitRun:
         self, unit: Unit, spec: ExperimentSpec, preset: PresetName, folder: RunFolder
     ) -> None:
         self.unit, self.spec, self.folder = unit, spec, folder
-        self.problem = build_problem(spec)
-        self.loop = build_loop(spec, unit.row, preset, self.problem)
-        self.functions = compile_unit(self.loop)
+        self.problem, self.loop, self.functions = _prepare(spec, unit.row, preset)
         self.segments = plan_segments(spec)
 
     def run(self, stop: StopFlag, advance: Callable[[int], None]) -> bool:

@@ -1,0 +1,209 @@
+"""A run can be stopped or killed at any moment and goes on to the same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from valuetrack.experiments import run as runs
+from valuetrack.experiments import unit as units
+from valuetrack.experiments.run import Request, open_or_create, run, split_seeds
+from valuetrack.store import RunFolder, StoreError
+
+ROWS = ("lktd-10000", "bootdqn")
+TABLES = ("metrics", "calibration", "policy")
+
+
+def request(spec, rows=ROWS, seeds=3, preset="reference", first=5):
+    return Request(spec, preset, rows, first, seeds)
+
+
+@pytest.fixture(autouse=True)
+def two_workers(monkeypatch):
+    monkeypatch.setattr(runs, "worker_count", lambda: 2)
+
+
+@pytest.fixture(scope="module")
+def whole(small_spec, tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "worker_count", lambda: 2)
+        folder = open_or_create(path, request(small_spec), resume=True)
+        assert run(folder, workers=0)
+    return folder
+
+
+def assert_same(a: RunFolder, b: RunFolder):
+    for name in TABLES:
+        left, right = a.table(name), b.table(name)
+        assert left.keys() == right.keys()
+        for column in left:
+            np.testing.assert_array_equal(left[column], right[column], err_msg=f"{name}.{column}")
+    diverged = [folder.table("seeds")["diverged_at"] for folder in (a, b)]
+    np.testing.assert_array_equal(*diverged)
+
+
+def test_tables_hold_every_seed_window_and_action(whole, small_spec):
+    metrics = whole.table("metrics")
+    assert set(metrics["row"]) == set(ROWS)
+    assert set(metrics["seed"]) == {5, 6, 7}
+    chosen = (metrics["row"] == "lktd-10000") & (metrics["seed"] == 6) & metrics["final"]
+    assert sorted(metrics["step"][chosen]) == sorted([1000, 1200] * 4)
+    assert set(metrics["evaluations"][metrics["final"]]) == {2}
+    for name in ("mse", "coverage", "credible_coverage", "width"):
+        assert np.isfinite(metrics[name]).all()
+    policy = whole.table("policy")
+    assert len(policy["probability"]) == len(ROWS) * 3 * 12 * 4
+
+
+def test_seeds_differ_everywhere(whole):
+    metrics = whole.table("metrics")
+    for row in ROWS:
+        by_seed = [
+            metrics["mse"][(metrics["row"] == row) & (metrics["seed"] == seed)]
+            for seed in (5, 6, 7)
+        ]
+        assert (by_seed[0] != by_seed[1]).all()
+        assert (by_seed[1] != by_seed[2]).all()
+
+
+class StopAfter:
+    """A flag that is raised when it has been asked so often."""
+
+    def __init__(self, asked: int) -> None:
+        self.left = asked
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize("asked", [1, 4, 9, 14])
+def test_a_stopped_run_goes_on_to_the_same_bits(whole, small_spec, tmp_path, asked):
+    folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
+    assert not run(folder, workers=0, stop=StopAfter(asked))
+    again = open_or_create(tmp_path / "run", request(small_spec), resume=True)
+    assert run(again, workers=0)
+    assert_same(whole, again)
+
+
+SCRIPT = """
+import sys
+from valuetrack.experiments import run as runs, unit
+from valuetrack.store import RunFolder
+unit.CHECKPOINT_SECONDS = 0.0  # after every segment
+runs.run(RunFolder.open(sys.argv[1]), workers=0)
+"""
+
+
+def test_kill_at_random_moments_changes_nothing(whole, small_spec, tmp_path):
+    path = tmp_path / "killed"
+    open_or_create(path, request(small_spec), resume=True)
+    rng = random.Random(0)
+    for _ in range(4):
+        process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(path)])
+        # The first kill hits the start, the others some segments later.
+        before = set(path.rglob("*"))
+        deadline = time.monotonic() + 60
+        while set(path.rglob("*")) == before and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    folder = RunFolder.open(path)
+    assert run(folder, workers=0)
+    assert_same(whole, folder)
+    assert not list(path.rglob("checkpoint.npz"))
+
+
+def test_processes_give_the_same_bits(whole, small_spec, tmp_path):
+    folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
+    steps: dict[str, int] = {}
+
+    def advance(row: str, count: int) -> None:
+        steps[row] = steps.get(row, 0) + count
+
+    assert run(folder, workers=2, advance=advance)
+    assert_same(whole, folder)
+    assert steps == dict.fromkeys(ROWS, 3 * small_spec.training.steps)
+
+
+def test_a_worker_that_fails_says_why(small_spec, tmp_path):
+    folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
+    unit = units.Unit(small_spec.row("lktd-10000"), 5, 2)
+    path = folder.unit_path("lktd-10000", unit.name)
+    path.mkdir(parents=True)
+    (path / "checkpoint.npz").write_bytes(b"not a checkpoint")
+    with pytest.raises(Exception, match=r"damaged; delete it"):
+        run(folder, workers=2)
+
+
+def test_a_finished_run_is_left_alone(whole, small_spec):
+    before = {p: p.stat().st_mtime_ns for p in whole.path.rglob("*.parquet")}
+    again = open_or_create(whole.path, request(small_spec), resume=True)
+    assert run(again, workers=0)
+    assert before == {p: p.stat().st_mtime_ns for p in whole.path.rglob("*.parquet")}
+
+
+def test_rows_can_be_added_later(small_spec, tmp_path):
+    path = tmp_path / "run"
+    open_or_create(path, request(small_spec, rows=("dqn",), seeds=2), resume=True)
+    folder = open_or_create(path, request(small_spec, rows=("sgld-2500",), seeds=1), resume=True)
+    entries = {row["id"]: row["units"] for row in folder.manifest()["rows"]}
+    assert entries == {"sgld-2500": [[5, 1]], "dqn": [[5, 1], [6, 1]]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"preset": "paper"}, "another run"),
+        ({"first": 6}, "another run"),
+        ({"seeds": 4}, "3 seeds, not 4"),
+    ],
+)
+def test_another_run_is_never_overwritten(whole, small_spec, changes, sentence):
+    with pytest.raises(StoreError, match=sentence):
+        open_or_create(whole.path, request(small_spec, **changes), resume=True)
+
+
+def test_another_spec_is_never_overwritten(whole, small_spec):
+    with pytest.raises(StoreError, match="another run"):
+        open_or_create(whole.path, request(small_spec.with_steps(2_400)), resume=True)
+
+
+def test_unfinished_runs_need_resume(small_spec, tmp_path):
+    open_or_create(tmp_path / "run", request(small_spec), resume=True)
+    with pytest.raises(StoreError, match="--resume"):
+        open_or_create(tmp_path / "run", request(small_spec), resume=False)
+
+
+def test_a_folder_is_run_by_one_process_at_a_time(small_spec, tmp_path):
+    folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
+    with folder.lock(), pytest.raises(StoreError, match="Another process"):
+        run(RunFolder.open(folder.path), workers=0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 20, 33, 100])
+def test_seeds_are_split_into_groups_that_cover_them_once(count):
+    groups = split_seeds(7, count, 2)
+    covered = [seed for first, size in groups for seed in range(first, first + size)]
+    assert covered == list(range(7, 7 + count))
+    assert max(size for _, size in groups) <= runs.SEEDS_PER_UNIT
+    assert count == 1 or len(groups) % 2 == 0
+
+
+def test_the_manifest_says_what_made_the_numbers(whole):
+    manifest = whole.manifest()
+    assert manifest["versions"].keys() >= {"valuetrack", "jax", "jaxlib", "numpy", "python"}
+    assert manifest["seeds"] == {"first": 5, "count": 3}
+    assert manifest["machine"]["cores"] == os.cpu_count()
+    assert str(Path.home()) not in str(manifest)
