@@ -62,10 +62,14 @@ def _trained_values(env, agent, observations, *, cycles=2_000, on_policy=False, 
         pool_size=300,
     )
     loop = Loop(env, agent, settings, observations)
-    clock = Clock(jnp.int32(0), jnp.int32(0))
-    state = jax.jit(loop.init)(jax.random.key(seed))
-    state, clock, _ = jax.jit(loop.collect)(state, clock, settings.silent_cycles)
-    state, clock, _ = jax.jit(loop.train)(state, clock, cycles)
+
+    @jax.jit
+    def run(key):
+        state, clock = loop.init(key), Clock(jnp.int32(0), jnp.int32(0))
+        state, clock, _ = loop.collect(state, clock, settings.silent_cycles)
+        return loop.train(state, clock, cycles)[0]
+
+    state = run(jax.random.key(seed))
     assert int(state.diverged) == -1
     return np.asarray(state.pool).mean(axis=0)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +18,7 @@ from valuetrack.training.compiled import Clock, Loop, LoopSettings, Packing
 ENV = IndoorEscape(width=4, height=3, horizon=7)
 
 
+@functools.cache
 def make_loop(epsilon=0.3, **changes):
     init = jax.nn.initializers.normal(0.1)
     network = networks.mlp(2, 4, (8,), weight_init=init, bias_init=init)
@@ -39,8 +43,21 @@ def make_loop(epsilon=0.3, **changes):
     return Loop(ENV, agent, settings, jnp.asarray(observations(ENV)))
 
 
+@functools.cache
+def compiled(loop):
+    """Return init, collect and train of a loop, for one seed and for many, compiled once."""
+    axes = {"in_axes": (0, None, None), "out_axes": (0, None, 0)}
+    return SimpleNamespace(
+        init=jax.jit(loop.init),
+        collect=jax.jit(loop.collect),
+        train=jax.jit(loop.train),
+        init_many=jax.jit(jax.vmap(lambda seed: loop.init(jax.random.key(seed)))),
+        train_many=jax.jit(jax.vmap(loop.train, **axes)),
+    )
+
+
 def start(loop, seed=0):
-    return loop.init(jax.random.key(seed)), Clock(jnp.int32(0), jnp.int32(0))
+    return compiled(loop).init(jax.random.key(seed)), Clock(jnp.int32(0), jnp.int32(0))
 
 
 def rows_of(loop, state):
@@ -51,7 +68,7 @@ def rows_of(loop, state):
 def test_transitions_follow_the_grid():
     loop = make_loop(epsilon=1.0)
     state, clock = start(loop)
-    state, clock, _ = jax.jit(loop.collect)(state, clock, 10)
+    state, clock, _ = compiled(loop).collect(state, clock, 10)
     t = jax.tree.map(np.asarray, rows_of(loop, state))
     size = np.array([4, 3])
     before = np.round(t.observation * size - 0.5).astype(int)
@@ -70,7 +87,7 @@ def test_transitions_follow_the_grid():
 def test_the_masks_are_those_of_the_next_state():
     loop = make_loop(epsilon=1.0)
     state, clock = start(loop)
-    state, _, _ = jax.jit(loop.collect)(state, clock, 10)
+    state, _, _ = compiled(loop).collect(state, clock, 10)
     t = jax.tree.map(np.asarray, rows_of(loop, state))
     after = np.round(t.next_observation * [4, 3] - 0.5).astype(int)
     x, y = after.T
@@ -81,9 +98,9 @@ def test_the_masks_are_those_of_the_next_state():
 def test_the_ring_keeps_the_newest_transitions():
     loop = make_loop()
     state, clock = start(loop)
-    state, clock, _ = jax.jit(loop.collect)(state, clock, 10)
+    state, clock, _ = compiled(loop).collect(state, clock, 10)
     older = np.asarray(state.replay)
-    state, clock, _ = jax.jit(loop.collect)(state, clock, 1)
+    state, clock, _ = compiled(loop).collect(state, clock, 1)
     newer = np.asarray(state.replay)
     np.testing.assert_array_equal(older[5:], newer[5:])
     assert (older[:5] != newer[:5]).any(axis=1).all()
@@ -92,25 +109,22 @@ def test_the_ring_keeps_the_newest_transitions():
 def test_the_pool_holds_the_values_after_each_update():
     loop = make_loop()
     state, clock = start(loop)
-    state, clock, _ = loop.collect(state, clock, 3)
+    state, clock, _ = compiled(loop).collect(state, clock, 3)
+    values = jax.jit(loop.agent.values)
     expected = []
     for _ in range(8):
-        state, clock, _ = jax.jit(loop.train)(state, clock, 1)
-        expected.append(np.asarray(loop.agent.values(state.agent, loop.tracked))[0])
+        state, clock, _ = compiled(loop).train(state, clock, 1)
+        expected.append(np.asarray(values(state.agent, loop.tracked))[0])
     pool = np.asarray(state.pool)
     np.testing.assert_allclose(pool[(np.arange(2, 8)) % 6], expected[2:], rtol=1e-5, atol=1e-6)
-
-
-def mapped(loop):
-    return jax.jit(jax.vmap(loop.train, in_axes=(0, None, None), out_axes=(0, None, 0)))
 
 
 def test_a_seed_does_not_depend_on_its_neighbours():
     loop = make_loop()
 
     def run(seeds):
-        state = jax.vmap(lambda s: loop.init(jax.random.key(s)))(jnp.asarray(seeds))
-        return mapped(loop)(state, Clock(jnp.int32(4), jnp.int32(0)), 20)[0]
+        state = compiled(loop).init_many(jnp.asarray(seeds))
+        return compiled(loop).train_many(state, Clock(jnp.int32(4), jnp.int32(0)), 20)[0]
 
     alone, together = run([3]), run([1, 2, 3, 4])
     np.testing.assert_array_equal(
@@ -126,14 +140,14 @@ def test_a_seed_does_not_depend_on_its_neighbours():
 
 def test_a_seed_that_diverges_is_flagged_and_leaves_the_others_alone():
     loop = make_loop()
-    state = jax.vmap(lambda s: loop.init(jax.random.key(s)))(jnp.arange(3))
+    state = compiled(loop).init_many(jnp.arange(3))
     broken = jax.tree.map(lambda p: p.at[1].set(jnp.nan), state.agent.learner.params)
     sick = state._replace(
         agent=state.agent._replace(learner=state.agent.learner._replace(params=broken))
     )
     clock = Clock(jnp.int32(4), jnp.int32(0))
-    healthy, _, _ = mapped(loop)(state, clock, 20)
-    result, _, _ = mapped(loop)(sick, clock, 20)
+    healthy, _, _ = compiled(loop).train_many(state, clock, 20)
+    result, _, _ = compiled(loop).train_many(sick, clock, 20)
     np.testing.assert_array_equal(result.diverged, [-1, 1, -1])
     np.testing.assert_array_equal(result.pool[::2], healthy.pool[::2])
 
@@ -141,11 +155,11 @@ def test_a_seed_that_diverges_is_flagged_and_leaves_the_others_alone():
 def test_a_loop_can_be_cut_anywhere():
     loop = make_loop()
     state, clock = start(loop)
-    whole, whole_clock, _ = jax.jit(loop.train)(state, clock, 12)
-    part, part_clock, _ = jax.jit(loop.train)(state, clock, 5)
+    whole, whole_clock, _ = compiled(loop).train(state, clock, 12)
+    part, part_clock, _ = compiled(loop).train(state, clock, 5)
     saved = to_arrays(part, "seed")
     part = from_arrays(saved, jax.eval_shape(lambda: part), "seed")
-    part, part_clock, _ = jax.jit(loop.train)(part, part_clock, 7)
+    part, part_clock, _ = compiled(loop).train(part, part_clock, 7)
     for name, array in to_arrays((whole, whole_clock), "x").items():
         np.testing.assert_array_equal(array, to_arrays((part, part_clock), "x")[name])
 
@@ -160,14 +174,14 @@ def test_state_of_another_shape_is_refused():
 
 
 def test_the_rings_are_written_in_place():
+    jax.config.update("jax_disable_most_optimizations", False)  # the fixture puts it back
     loop = make_loop(replay_capacity=100_000, pool_size=50_000)
-    state = jax.vmap(lambda s: loop.init(jax.random.key(s)))(jnp.arange(2))
+    state = jax.eval_shape(compiled(loop).init_many, jnp.arange(2))
     train = jax.jit(
         jax.vmap(loop.train, in_axes=(0, None, None), out_axes=(0, None, 0)), donate_argnums=0
     )
-    compiled = train.lower(state, Clock(jnp.int32(0), jnp.int32(0)), 10).compile()
-    memory = compiled.memory_analysis()
-    assert memory.temp_size_in_bytes < min(state.replay.nbytes, state.pool.nbytes) / 4
+    memory = train.lower(state, Clock(jnp.int32(0), jnp.int32(0)), 10).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 4 * min(state.replay.size, state.pool.size) / 4
 
 
 def test_settings_that_do_not_fit_are_refused():

@@ -125,7 +125,7 @@ class Trace(NamedTuple):
     squared_residual: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Loop:
     """The training loop of one seed as pure functions, to be mapped over many.
 
