@@ -1,0 +1,38 @@
+"""What the README shows works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
+def test_python_examples_run(code, capsys):
+    namespace: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), namespace)
+    printed = capsys.readouterr().out
+    if "finite:" in code:
+        covered = float(re.search(r"covered: ([\d.]+)", printed).group(1))
+        assert printed.startswith("finite: True")
+        assert covered > 0.8
+
+
+def test_the_two_commands_come_first():
+    first_block = re.search(r"```bash\n(.*?)```", README, flags=re.DOTALL).group(1)
+    assert first_block.splitlines()[0].startswith("make run")
+    assert first_block.splitlines()[1].startswith("make test")
+
+
+def test_links_lead_somewhere():
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name} -> {target}"
