@@ -14,14 +14,16 @@ LEGAL = np.array([[1, 1], [1, 0], [1, 1], [0, 1], [1, 1]], bool)
 def by_hand(recent, level):
     low, high = np.quantile(POOL, [(1 - level) / 2, (1 + level) / 2], axis=0)
     half = (high - low) / 2
-    out = {"mse": [], "coverage": [], "credible_coverage": [], "width": []}
+    names = ("mse", "coverage", "credible_coverage", "width", "legal_width")
+    out = {name: [] for name in names}
     for a in range(2):
         s = LEGAL[:, a]
         out["mse"].append(((POOL.mean(0) - TRUTH)[s, a] ** 2).mean())
         out["coverage"].append((np.abs(recent - TRUTH)[:, s, a] < half[s, a]).mean())
         covered = (low[s, a] < TRUTH[s, a]) & (TRUTH[s, a] < high[s, a])
         out["credible_coverage"].append(covered.mean())
-        out["width"].append((high - low)[s, a].mean())
+        out["width"].append((high - low)[:, a].sum() / s.sum())
+        out["legal_width"].append((high - low)[s, a].mean())
     return out
 
 
@@ -56,7 +58,7 @@ def test_a_nan_sample_shows():
     pool[7] = np.nan
     measured = value_metrics(pool, pool[-1:], TRUTH, LEGAL)
     assert np.isnan(measured.mse).all()
-    assert np.isnan(measured.width).all()
+    assert np.isnan(measured.legal_width).all()
     assert (measured.coverage == 0).all()
 
 
@@ -65,7 +67,7 @@ def test_small_pools(size):
     measured = value_metrics(POOL[:size], POOL[:1], TRUTH, LEGAL, 0.9)
     low, high = np.quantile(POOL[:size].astype(np.float64), [0.05, 0.95], axis=0)
     expected = [(high - low)[LEGAL[:, a], a].mean() for a in range(2)]
-    np.testing.assert_allclose(measured.width, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(measured.legal_width, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_policy_probabilities_count_votes_among_legal_actions():

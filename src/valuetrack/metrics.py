@@ -16,7 +16,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class ValueMetrics(NamedTuple):
-    """Averages over the legal states of each action; every field has the shape (actions,).
+    """Averages over the states of each action, the legal ones; all fields have shape (actions,).
 
     Attributes
     ----------
@@ -28,13 +28,18 @@ class ValueMetrics(NamedTuple):
     credible_coverage
         How often the interval between the pool's quantiles covers it.
     width
-        Of the interval, upper end minus lower; both kinds are equally wide.
+        Of the interval, upper end minus lower; both kinds are equally wide. As in the reference:
+        summed over *all* cells of the grid, those where the action is illegal included, and
+        divided by the number of legal ones.
+    legal_width
+        The same, averaged over the legal states alone.
     """
 
     mse: Floats
     coverage: Floats
     credible_coverage: Floats
     width: Floats
+    legal_width: Floats
 
 
 def value_metrics(
@@ -60,7 +65,8 @@ def value_metrics(
         mse=_legal_mean((pool.mean(axis=0, dtype=np.float64) - truth) ** 2, legal),
         coverage=_legal_mean(predicted, legal),
         credible_coverage=_legal_mean(credible, legal),
-        width=_legal_mean(high - low, legal),
+        width=np.asarray((high - low).sum(axis=0) / legal.sum(axis=0)),
+        legal_width=_legal_mean(high - low, legal),
     )
 
 

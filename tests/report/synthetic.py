@@ -123,11 +123,12 @@ def _metrics(row, seed, mse, broken, steps):
             "coverage": cover,
             "credible_coverage": np.clip(cover + 0.04, 0, 1),
             "width": figures["width"].mean * (1 + 0.08 * rng.normal(size=windows)),
+            "legal_width": 0.9 * figures["width"].mean * np.ones(windows),
             "final": np.arange(windows) >= windows - 5,
             "evaluations": np.full(windows, 100),
             "training_return": np.where(ends < steps, -18.5, np.nan),
         }
-        for metric in ("mse", "coverage", "credible_coverage", "width"):
+        for metric in ("mse", "coverage", "credible_coverage", "width", "legal_width"):
             part[metric] = np.where(broken, np.nan, part[metric])
         parts.append(part)
     return _join(parts)

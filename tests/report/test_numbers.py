@@ -71,7 +71,8 @@ def test_summary_pools_final_windows_and_leaves_diverged_seeds_out(tmp_path):
     row = summary["dqn"]
     assert (row["seeds_run"], row["seeds_diverged"]) == (4, [2])
     assert set(row["metrics"]) == {"E", "N", "W", "S"}
-    assert set(row["metrics"]["W"]) == {"mse", "coverage", "credible_coverage", "width"}
+    names = {"mse", "coverage", "credible_coverage", "width", "legal_width"}
+    assert set(row["metrics"]["W"]) == names
     figures = row["metrics"]["E"]["mse"]["trimmed"]
     assert figures["mean"] == pytest.approx(2.0)
     assert figures["se"] == pytest.approx(1 / math.sqrt(3))

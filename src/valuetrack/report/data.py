@@ -13,7 +13,7 @@ from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.store import Columns, RunFolder, StoreError
 
 ACTIONS = ("E", "N", "W", "S")
-METRICS = ("mse", "coverage", "credible_coverage", "width")
+METRICS = ("mse", "coverage", "credible_coverage", "width", "legal_width")
 SAMPLERS = ("lktd", "sgld", "sghmc")
 """The algorithms that draw from a posterior and have a pseudo-population."""
 

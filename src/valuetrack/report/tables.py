@@ -54,7 +54,7 @@ def interval_table(run: Run, summary: Summary, title: str, actions: Sequence[str
         Column("seeds"),
         Column("action", words=True),
         *(Column(name, "coverage") for name in ("ours", "paper", "Δ/se", "cut", "credible")),
-        *(Column(name, "width") for name in ("ours", "paper", "Δ/se", "cut")),
+        *(Column(name, "width") for name in ("ours", "paper", "Δ/se", "cut", "legal")),
     )
     lines = tuple(
         (
@@ -64,6 +64,7 @@ def interval_table(run: Run, summary: Summary, title: str, actions: Sequence[str
             *_compared(summary, row, action, "coverage"),
             _number(_ours(summary, row, action, "credible_coverage")["mean"], 3),
             *_compared(summary, row, action, "width"),
+            _number(_ours(summary, row, action, "legal_width")["mean"], 3),
         )
         for row in run.rows
         for action in actions
@@ -71,6 +72,9 @@ def interval_table(run: Run, summary: Summary, title: str, actions: Sequence[str
     notes = (
         "Coverage is that of the one-step prediction interval, centred on the latest sample; "
         "credible is that of the interval between the pool's own quantiles.",
+        "Width is computed as for the paper's table: summed over all cells, those where the action "
+        "is illegal included, and divided by the number of legal ones; legal is the plain mean "
+        "over the legal cells.",
         *_notes(run, summary, actions),
     )
     return Table(f"intervals-{''.join(actions)}", title, columns, lines, notes)
