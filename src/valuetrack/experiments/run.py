@@ -137,6 +137,7 @@ def _row_entry(request: Request, row_id: str) -> dict[str, Any]:
         **row.model_dump(mode="json"),
         "label": LABELS[row.algorithm],
         "units": split_seeds(request.first_seed, request.seeds, worker_count()),
+        "commit": _commit(),  # of its own: rows may be added to a folder later
     }
 
 
