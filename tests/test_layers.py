@@ -23,6 +23,7 @@ LEVELS = {
         "posterior",
         "priors",
         "replay",
+        "rng",
         "schedules",
     ],
     2: ["samplers"],

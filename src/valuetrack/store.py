@@ -20,7 +20,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -92,15 +92,19 @@ class RunFolder:
         write_atomically(self.path / name, lambda file: file.write(text.encode()))
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep other processes from running the same folder meanwhile."""
-        with open(self.path / LOCK, "wb") as file:
-            if fcntl is not None:
+    def lock(self, rows: Iterable[str]) -> Iterator[None]:
+        """Keep other processes from running the same rows meanwhile."""
+        with contextlib.ExitStack() as held:
+            for row in rows:
+                path = self.path / "units" / row
+                path.mkdir(parents=True, exist_ok=True)
+                file = held.enter_context(open(path / LOCK, "wb"))
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if fcntl is not None:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError as error:
                     raise StoreError(
-                        f"Another process is running {self.path}; wait for it or stop it."
+                        f"Another process is running {row} in {self.path}; wait for it or stop it."
                     ) from error
             yield
 

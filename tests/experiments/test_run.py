@@ -188,7 +188,7 @@ def test_unfinished_runs_need_resume(small_spec, tmp_path):
 
 def test_a_folder_is_run_by_one_process_at_a_time(small_spec, tmp_path):
     folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
-    with folder.lock(), pytest.raises(StoreError, match="Another process"):
+    with folder.lock(["lktd-10000"]), pytest.raises(StoreError, match="Another process"):
         run(RunFolder.open(folder.path), workers=0)
 
 

@@ -94,7 +94,7 @@ def run(
     ]
     if workers is None:
         workers = worker_count() if jax.default_backend() == "cpu" else 0
-    with folder.lock():
+    with folder.lock(sorted({unit.row.id for unit in pending})):
         if workers:
             run_in_processes(pending, folder, workers=workers, advance=advance, stop=stop)
         else:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from valuetrack import rng
 from valuetrack.agents.base import Agent
 from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.experiments.build import build_agent, build_problem
@@ -121,7 +122,7 @@ def _updates(agent: Agent, batch: Transition, count: Any) -> Array:
         state, _ = agent.update(update_key, state, batch)
         return key, state
 
-    start = (jax.random.key(0), agent.init(jax.random.key(2)))
+    start = (rng.key(0), agent.init(rng.key(2)))
     _, state = jax.lax.fori_loop(0, count, body, start)
     return jnp.asarray(state.learner.updates)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from valuetrack import metrics
+from valuetrack import metrics, rng
 from valuetrack.experiments.build import Problem, build_loop, build_problem
 from valuetrack.experiments.spec import ExperimentSpec, PresetName, RowSpec
 from valuetrack.store import Columns, RunFolder, StoreError
@@ -121,7 +121,7 @@ def compile_unit(loop: Loop) -> Functions:
         return jax.jit(mapped, donate_argnums=0)
 
     return Functions(
-        init=jax.jit(jax.vmap(lambda seed: loop.init(jax.random.key(seed)))),
+        init=jax.jit(jax.vmap(lambda seed: loop.init(rng.key(seed)))),
         collect=over_seeds(loop.collect),
         train=over_seeds(loop.train),
     )

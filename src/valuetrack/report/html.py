@@ -116,7 +116,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("environment steps", f"{run.steps:,}"),
         ("seeds", _seeds(run)),
         ("spec hash", describe(manifest.get("spec_hash"))),
-        ("commit", describe(manifest.get("commit"))),
+        ("commit", _commits(manifest)),
         ("versions", describe(manifest.get("versions"))),
         ("machine", describe(manifest.get("machine"))),
         ("begun", describe(manifest.get("created"))),
@@ -176,6 +176,17 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _commits(manifest: Mapping[str, Any]) -> str:
+    """Name the source of a run; of each row, if they differ."""
+    of_row = {row["id"]: row.get("commit", manifest.get("commit")) for row in manifest["rows"]}
+    commits = list(dict.fromkeys(of_row.values()))
+    if len(commits) == 1:
+        return describe(commits[0])
+    groups = ([row for row, made in of_row.items() if made == commit] for commit in commits)
+    parts = zip(commits, groups, strict=True)
+    return "; ".join(f"{describe(commit)} ({', '.join(rows)})" for commit, rows in parts)
 
 
 def _definitions(pairs: Sequence[tuple[str, str]]) -> str:

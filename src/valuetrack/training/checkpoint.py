@@ -9,6 +9,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from valuetrack import rng
+
 
 def to_arrays(tree: Any, prefix: str) -> dict[str, npt.NDArray[Any]]:
     """Return the leaves as NumPy arrays under the names ``prefix0``, ``prefix1``, ..."""
@@ -33,7 +35,9 @@ def _restore(saved: npt.NDArray[Any] | None, like: Any) -> Any:
     if saved is None or saved.shape != expected.shape or saved.dtype != expected.dtype:
         raise ValueError("the saved state does not fit this experiment")
     array = jax.numpy.asarray(saved)
-    return jax.random.wrap_key_data(array) if _is_key(like) else array
+    if not _is_key(like):
+        return array
+    return jax.random.wrap_key_data(array, impl=rng.THREEFRY if rng.is_own(like.dtype) else None)
 
 
 def _is_key(leaf: Any) -> bool:
