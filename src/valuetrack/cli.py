@@ -44,7 +44,7 @@ class Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             raise  # the reader has gone; typer ends quietly
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError, OSError, RuntimeError) as error:
             if ctx.params.get("traceback"):
                 raise
             typer.echo(f"Error: {sentence(error)}", err=True)

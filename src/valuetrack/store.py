@@ -18,14 +18,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from valuetrack.files import write_atomically
 
 try:
     import fcntl
@@ -183,19 +184,3 @@ def read_table(path: Path) -> Columns:
     except (pa.ArrowInvalid, OSError) as error:
         raise StoreError(f"{path} is damaged: it is not a Parquet file.") from error
     return {name: table[name].to_numpy() for name in table.column_names}
-
-
-def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Write a file so that it is there whole or not at all, also if the machine stops."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's files are private
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

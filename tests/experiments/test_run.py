@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -104,25 +105,34 @@ runs.run(RunFolder.open(sys.argv[1]), workers=0)
 """
 
 
-def test_kill_at_random_moments_changes_nothing(whole, small_spec, tmp_path):
+def test_ten_kills_at_random_moments_change_nothing(whole, small_spec, tmp_path):
     path = tmp_path / "killed"
     open_or_create(path, request(small_spec), resume=True)
     rng = random.Random(0)
-    for _ in range(4):
+    for _ in range(10):
         process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(path)])
-        # The first kill hits the start, the others some segments later.
-        before = set(path.rglob("*"))
-        deadline = time.monotonic() + 60
-        while set(path.rglob("*")) == before and process.poll() is None:
+        before = state_of(path)
+        deadline = time.monotonic() + 120
+        while state_of(path) == before:  # until it has come to writing something
+            assert process.poll() is None, "the run ended before its tenth kill"
             assert time.monotonic() < deadline
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0, 0.5))
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.1))
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL
     folder = RunFolder.open(path)
     assert run(folder, workers=0)
     assert_same(whole, folder)
     assert not list(path.rglob("checkpoint.npz"))
+
+
+def state_of(path: Path) -> set[tuple[str, int]]:
+    """Return all files of a folder and when they were written."""
+    found = set()
+    for file in path.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a temporary name, renamed meanwhile
+            found.add((file.name, file.stat().st_mtime_ns))
+    return found
 
 
 def test_processes_give_the_same_bits(whole, small_spec, tmp_path):

@@ -28,6 +28,7 @@ from rich.text import Text
 from valuetrack.experiments import run as runs
 from valuetrack.experiments.spec import ExperimentSpec, PresetName, SpecError, load, parse
 from valuetrack.experiments.timing import CONFIGURATIONS, first_rows, time_updates
+from valuetrack.experiments.workers import call_in_process
 from valuetrack.report import write_report
 from valuetrack.store import RunFolder
 
@@ -93,9 +94,9 @@ def _request(
     if steps is not None:
         spec = spec.with_steps(steps)
     default_rows = spec.quick.rows if quick else tuple(row.id for row in spec.rows)
-    chosen = tuple(part.strip() for part in rows.split(",")) if rows else default_rows
+    chosen = default_rows if rows is None else tuple(part.strip() for part in rows.split(","))
     for row in chosen:
-        spec.row(row)
+        spec.row(row)  # which refuses an unknown one
     return runs.Request(spec, preset, chosen, first_seed, seeds or DEFAULT_SEEDS)
 
 
@@ -179,5 +180,14 @@ def _measure_times(folder: RunFolder, request: runs.Request, console: Console) -
     columns = (TextColumn("time per update"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=total)
-        rows = time_updates(request.spec, request.preset, advance=lambda: progress.advance(task))
-    folder.write_json("timing.json", {"machine": runs.machine(), "rows": rows})
+        # On one core, with one thread: two threads only get into each other's way at these sizes.
+        rows = call_in_process(
+            time_updates,
+            request.spec,
+            request.preset,
+            advance=lambda: progress.advance(task),
+        )
+    folder.write_json(
+        "timing.json",
+        {"machine": {**runs.machine(), "workers": 1}, "commit": runs.commit(), "rows": rows},
+    )

@@ -125,7 +125,7 @@ def _manifest(request: Request) -> dict[str, Any]:
         "seeds": {"first": request.first_seed, "count": request.seeds},
         "rows": [_row_entry(request, r.id) for r in request.spec.rows if r.id in request.rows],
         "versions": versions(),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": machine(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
@@ -137,7 +137,7 @@ def _row_entry(request: Request, row_id: str) -> dict[str, Any]:
         **row.model_dump(mode="json"),
         "label": LABELS[row.algorithm],
         "units": split_seeds(request.first_seed, request.seeds, worker_count()),
-        "commit": _commit(),  # of its own: rows may be added to a folder later
+        "commit": commit(),  # of its own: rows may be added to a folder later
     }
 
 
@@ -195,7 +195,7 @@ def versions() -> dict[str, str]:
     return {"valuetrack": __version__, "python": platform.python_version(), **packages}
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """Return the commit of the source tree, marked if it has been changed since."""
     try:
         command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

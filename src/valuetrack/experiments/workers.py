@@ -61,6 +61,36 @@ def run_in_processes(
             process.join()
 
 
+def call_in_process(
+    function: Callable[..., Any], *arguments: Any, advance: Callable[[], None]
+) -> Any:
+    """Call a function in a process of its own, with one thread on one core; return its result.
+
+    ``function`` takes the arguments and a keyword ``advance``, through which it reports progress.
+    """
+    context = multiprocessing.get_context("spawn")
+    messages = context.Queue()
+    process = context.Process(target=_call, args=(function, arguments, messages), daemon=True)
+    with _one_thread_each():
+        process.start()
+    try:
+        while True:
+            try:
+                kind, content = messages.get(timeout=PATIENCE_SECONDS)
+            except queue.Empty:
+                if process.is_alive():
+                    continue
+                raise WorkerError("The measuring process ended early; run it again.") from None
+            if kind == "error":
+                raise WorkerError(content)
+            if kind == "result":
+                return content
+            advance()
+    finally:
+        process.terminate()
+        process.join()
+
+
 def run_here(
     units: Sequence[Unit],
     folder: RunFolder,
@@ -120,6 +150,18 @@ def _work(path: str, index: int, tasks: Any, messages: Any, halt: Any) -> None:
         return
     except Exception as error:  # it is told to the parent, which raises it
         messages.put(("error", f"{type(error).__name__}: {error}", 0))
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...], messages: Any) -> None:
+    """Be the process of :func:`call_in_process`."""
+    _end_with_parent()
+    _pin(0)
+    try:
+        result = function(*arguments, advance=lambda: messages.put(("advance", None)))
+    except Exception as error:  # it is told to the parent, which raises it
+        messages.put(("error", f"{type(error).__name__}: {error}"))
+    else:
+        messages.put(("result", result))
 
 
 class _Flag:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from valuetrack.files import write_atomically
 from valuetrack.report.claims import Claim, claims
 from valuetrack.report.data import Run, load
 from valuetrack.report.html import page
 from valuetrack.report.render import Table, to_html, to_markdown, to_rich
 from valuetrack.report.summary import SUMMARY, summarise, summarise_run
 from valuetrack.report.tables import claims_table, tables
-from valuetrack.store import RunFolder, write_atomically
+from valuetrack.store import RunFolder
 
 if TYPE_CHECKING:
     from valuetrack.report.figures import Drawing

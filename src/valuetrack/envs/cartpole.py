@@ -1,0 +1,125 @@
+"""CartPole: a pole on a cart that pushes from the left or the right must keep upright.
+
+The dynamics are those of Gymnasium's ``CartPole-v1``, in float32 where Gymnasium counts in float64.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax.numpy as jnp
+
+from valuetrack.envs.base import Step
+from valuetrack.types import Array
+
+GRAVITY = 9.8
+POLE_MASS = 0.1
+TOTAL_MASS = 1.0 + POLE_MASS  # the cart weighs 1
+HALF_LENGTH = 0.5  # from the hinge to the pole's centre of mass
+FORCE = 10.0
+TIME_STEP = 0.02
+MAX_POSITION = 2.4
+MAX_ANGLE = math.radians(12.0)
+RESET_BOUND = 0.05  # every coordinate starts within plus or minus this
+
+
+class CartPoleState(NamedTuple):
+    """The cart's and the pole's motion (float32) and the ``steps`` taken (int32); all scalars."""
+
+    position: Array
+    velocity: Array
+    angle: Array
+    angular_velocity: Array
+    steps: Array
+
+
+@dataclass(frozen=True)
+class CartPole:
+    r"""The cart and the pole; implements `valuetrack.envs.base.Environment`.
+
+    Every step pays 1, the terminating one included. An episode terminates once the cart is more
+    than 2.4 from the middle or the pole more than 12 degrees from upright.
+
+    Parameters
+    ----------
+    horizon : int
+        An episode is truncated after this many steps, unless the last of them terminates it.
+
+    Notes
+    -----
+    With m the pole's mass, M that of pole and cart, l half the pole's length and F the force,
+
+    .. math::
+
+        u &= (F + m l \dot\theta^2 \sin\theta) / M, \\
+        \ddot\theta &= \frac{g \sin\theta - u \cos\theta}{l (4/3 - m \cos^2\theta / M)}, \\
+        \ddot x &= u - m l \ddot\theta \cos\theta / M,
+
+    followed by one explicit Euler step. Action 0 pushes to the left, action 1 to the right. The
+    observation is (position, velocity, angle, angular velocity).
+
+    References
+    ----------
+    Barto, Sutton and Anderson (1983), Neuronlike adaptive elements that can solve difficult
+    learning control problems, IEEE Transactions on Systems, Man, and Cybernetics 13.
+
+    Examples
+    --------
+    >>> env = CartPole()
+    >>> state = env.reset(jnp.full(env.reset_uniforms, 0.5))
+    >>> result = env.step(state, jnp.int32(1), jnp.zeros(env.step_uniforms))
+    >>> bool(result.state.velocity > 0), float(result.reward)
+    (True, 1.0)
+    """
+
+    observation_shape: ClassVar[tuple[int, ...]] = (4,)
+    num_actions: ClassVar[int] = 2
+    reset_uniforms: ClassVar[int] = 4
+    step_uniforms: ClassVar[int] = 0
+
+    horizon: int = 500
+
+    def __post_init__(self) -> None:
+        """Refuse a horizon that makes no episode."""
+        object.__setattr__(self, "horizon", operator.index(self.horizon))
+        if self.horizon < 1:
+            raise ValueError(f"horizon must be at least 1, but is {self.horizon}.")
+
+    def reset(self, uniforms: Array) -> CartPoleState:
+        """Draw all four coordinates evenly from [-0.05, 0.05)."""
+        start = RESET_BOUND * (2.0 * jnp.asarray(uniforms, jnp.float32) - 1.0)
+        return CartPoleState(start[0], start[1], start[2], start[3], jnp.int32(0))
+
+    def step(self, state: CartPoleState, action: Array, uniforms: Array) -> Step[CartPoleState]:
+        """Push the cart for one time step; ``uniforms`` is empty."""
+        del uniforms
+        sin, cos = jnp.sin(state.angle), jnp.cos(state.angle)
+        force = jnp.where(action == 1, jnp.float32(FORCE), jnp.float32(-FORCE))
+        moment = POLE_MASS * HALF_LENGTH
+        push = (force + moment * state.angular_velocity**2 * sin) / TOTAL_MASS
+        inertia = HALF_LENGTH * (4.0 / 3.0 - POLE_MASS * cos**2 / TOTAL_MASS)
+        angular_acceleration = (GRAVITY * sin - push * cos) / inertia
+        acceleration = push - moment * angular_acceleration * cos / TOTAL_MASS
+        after = CartPoleState(
+            position=state.position + TIME_STEP * state.velocity,
+            velocity=state.velocity + TIME_STEP * acceleration,
+            angle=state.angle + TIME_STEP * state.angular_velocity,
+            angular_velocity=state.angular_velocity + TIME_STEP * angular_acceleration,
+            steps=state.steps + jnp.int32(1),
+        )
+        off_track = jnp.abs(after.position) > MAX_POSITION
+        terminated = off_track | (jnp.abs(after.angle) > MAX_ANGLE)
+        truncated = (after.steps >= self.horizon) & ~terminated
+        return Step(after, self.observe(after), jnp.float32(1.0), terminated, truncated)
+
+    def observe(self, state: CartPoleState) -> Array:
+        """Return (position, velocity, angle, angular velocity), float32."""
+        return jnp.stack([state.position, state.velocity, state.angle, state.angular_velocity])
+
+    def action_mask(self, state: CartPoleState) -> Array:
+        """Return that both actions are always legal."""
+        del state
+        return jnp.ones(self.num_actions, dtype=bool)
