@@ -12,8 +12,10 @@ import pytest
 
 from valuetrack import agents, networks, priors, schedules
 from valuetrack.envs.indoor_escape import IndoorEscape, observations
+from valuetrack.training import samples
 from valuetrack.training.checkpoint import from_arrays, to_arrays
-from valuetrack.training.compiled import Clock, Loop, LoopSettings, Packing
+from valuetrack.training.compiled import Clock, Loop, LoopSettings
+from valuetrack.training.packing import Packing
 
 ENV = IndoorEscape(width=4, height=3, horizon=7)
 
@@ -187,3 +189,65 @@ def test_the_rings_are_written_in_place():
 def test_settings_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="multiple of the 5"):
         make_loop(replay_capacity=51)
+
+
+def test_several_updates_a_cycle_each_have_a_batch_of_their_own():
+    one, many = make_loop(), make_loop(updates_per_cycle=3)
+    state, clock = start(many)
+    state, clock, _ = compiled(many).collect(state, clock, 3)
+    after, later, trace = compiled(many).train(state, clock, 1)
+    assert (int(later.cycles), int(later.updates)) == (4, 3)
+    assert int(after.agent.learner.updates) == 3
+    values = np.asarray(after.pool)[:3]
+    assert len({row.tobytes() for row in values}) == 3  # one entry after each update
+    assert np.isfinite(trace.squared_residual)
+    # The memory is untouched by learning: the same rows as with one update a cycle.
+    other, clock = start(one)
+    other, clock, _ = compiled(one).collect(other, clock, 3)
+    other, _, _ = compiled(one).train(other, clock, 1)
+    assert other.replay.shape == after.replay.shape
+    np.testing.assert_array_equal(other.replay[:15], after.replay[:15])
+
+
+@pytest.mark.parametrize("thinning", [1, 3])
+def test_parameter_samples_are_the_last_of_every_so_many_updates(thinning):
+    loop = make_loop(parameter_samples=4, thinning=thinning, updates_per_cycle=2)
+    state, clock = start(loop)
+    state, clock, _ = compiled(loop).collect(state, clock, 3)
+    seen = []
+    for _ in range(8):  # two updates each, of which the second is seen from outside
+        state, clock, _ = compiled(loop).train(state, clock, 1)
+        seen.append((int(clock.updates), np.asarray(state.agent.learner.params["head"]["w"])))
+    kept = np.asarray(state.samples["head"]["w"])
+    slots = samples.newest_first(4, 16, thinning)
+    assert len(slots) == len(set(slots)) == 4
+    np.testing.assert_array_equal(kept[slots[0]], seen[-1][1])  # the newest is always there
+    by_update = dict(seen)
+    for age, slot in enumerate(slots[1:], start=1):
+        last = ((16 - 1) // thinning - age + 1) * thinning  # the last update of that slot
+        if last in by_update:
+            np.testing.assert_array_equal(kept[slot], by_update[last])
+
+
+def test_slots_fill_up_one_after_the_other():
+    assert samples.newest_first(4, 0, 1) == []
+    assert samples.newest_first(4, 1, 3) == [0]
+    assert samples.newest_first(4, 4, 3) == [1, 0]
+    assert samples.newest_first(4, 5, 1) == [0, 3, 2, 1]
+
+
+def test_returns_are_those_of_whole_episodes():
+    loop = make_loop(epsilon=1.0)
+    state, clock = start(loop)
+    returns, episodes, reward = 0.0, 0, 0.0
+    for _ in range(10):
+        state, clock, trace = compiled(loop).collect(state, clock, 1)
+        returns += float(trace.returns)
+        episodes += int(trace.episodes)
+        reward += float(trace.reward)
+    t = jax.tree.map(np.asarray, rows_of(loop, state))
+    np.testing.assert_allclose(t.reward.sum(), reward, rtol=1e-5)
+    assert episodes > 3
+    # What is not in a finished episode is in the running one.
+    np.testing.assert_allclose(returns + float(state.episode_return[0]), reward, rtol=1e-5)
+    assert abs(float(state.episode_return[0])) < 7 * 1.5  # the horizon times a large reward

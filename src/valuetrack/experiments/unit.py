@@ -227,7 +227,7 @@ class UnitRun:
         seeds, actions = self.unit.seeds, len(ACTIONS)
         count = seeds * actions
         with np.errstate(invalid="ignore", divide="ignore"):
-            returns = np.asarray(trace.reward) / np.asarray(trace.episodes)
+            returns = np.asarray(trace.returns) / np.asarray(trace.episodes)
         return {
             "row": np.full(count, self.unit.row.id),
             "seed": np.repeat(self._seeds, actions),

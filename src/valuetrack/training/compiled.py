@@ -1,8 +1,9 @@
 r"""The compiled training loop: everything from acting to the pool of samples under one ``jit``.
 
-One *cycle* is a number of environment steps followed by one update. Counters that are the same
-for all seeds (:class:`Clock`) stay apart from what each seed carries (:class:`SeedState`), so
-that under ``vmap`` a ring is written by one slice for all seeds and not by a scatter.
+One *cycle* is a number of environment steps followed by one or more updates. Counters that are
+the same for all seeds (:class:`Clock`) stay apart from what each seed carries
+(:class:`SeedState`), so that under ``vmap`` a ring is written by one slice for all seeds and not
+by a scatter.
 
 A seed's random numbers come from its own key alone: they do not depend on the seeds beside it or
 on the number of devices.
@@ -22,7 +23,9 @@ from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.base import Environment
 from valuetrack.measurement import discount_of
 from valuetrack.schedules import Schedule
-from valuetrack.types import Array, Transition
+from valuetrack.training import samples
+from valuetrack.training.packing import Packing
+from valuetrack.types import Array, Params, Transition
 
 POLICY_UNIFORMS = 2
 """What an epsilon-greedy action consumes."""
@@ -42,6 +45,8 @@ class LoopSettings:
         Transitions kept, a multiple of ``steps_per_update * environments``; ``None`` for
         on-policy training, where an update uses just the transitions of its own cycle, as in the
         paper's Algorithm 1.
+    updates_per_cycle
+        Updates after these steps, each on a batch of its own.
     batch_size
         Transitions an update draws from the replay memory; ignored on-policy.
     learning_starts
@@ -52,16 +57,22 @@ class LoopSettings:
         Epsilon as a schedule of the environment steps taken.
     pool_size
         How many samples of the tracked values are kept.
+    parameter_samples, thinning
+        How many samples of the parameters are kept, one of every so many updates; the latest
+        sample is always among them.
     """
 
     exploration: Schedule
     steps_per_update: int = 10
+    updates_per_cycle: int = 1
     environments: int = 1
     replay_capacity: int | None = 10_000
     batch_size: int = 100
     learning_starts: int = 1_000
     discount: float = 0.9
     pool_size: int = 3_000
+    parameter_samples: int = 0
+    thinning: int = 1
 
     def __post_init__(self) -> None:
         """Refuse settings that do not fit together."""
@@ -83,7 +94,7 @@ class LoopSettings:
 
 
 class Clock(NamedTuple):
-    """Counters common to all seeds: cycles done, and of these how many had an update."""
+    """Counters common to all seeds: cycles and updates done."""
 
     cycles: Array
     updates: Array
@@ -104,6 +115,10 @@ class SeedState(NamedTuple):
         A ring of transitions, packed as rows of one array; empty on-policy.
     pool
         The Q-values of the last samples at the tracked states, (pool_size, states, actions).
+    samples
+        The last parameter samples, each leaf with a leading axis; an empty tuple if none are kept.
+    episode_return
+        The rewards of the running episode so far, in each environment.
     diverged
         The first update after which something was not finite, or -1.
     """
@@ -112,15 +127,18 @@ class SeedState(NamedTuple):
     env: Any
     action: Array
     agent: AgentState
-    replay: Array
+    replay: Any
     pool: Array
+    samples: Params
+    episode_return: Array
     diverged: Array
 
 
 class Trace(NamedTuple):
-    """Sums over the cycles of one call."""
+    """Sums over the cycles of one call; ``returns`` over the episodes that ended in it."""
 
     reward: Array
+    returns: Array
     episodes: Array
     squared_residual: Array
 
@@ -158,6 +176,8 @@ class Loop:
             agent=agent,
             replay=jnp.zeros((self.settings.replay_capacity or 0, self._packing.width)),
             pool=jnp.zeros((self.settings.pool_size, *values.shape[1:])),
+            samples=samples.empty(agent.learner.params, self.settings.parameter_samples),
+            episode_return=jnp.zeros(self.settings.environments),
             diverged=jnp.int32(-1),
         )
 
@@ -175,10 +195,11 @@ class Loop:
         def body(_: Any, carry: tuple[SeedState, Clock, Trace]) -> tuple[SeedState, Clock, Trace]:
             seed, clock, total = carry
             seed, trace = self._cycle(seed, clock, learn=learn)
-            clock = Clock(clock.cycles + 1, clock.updates + int(learn))
+            updates = self.settings.updates_per_cycle if learn else 0
+            clock = Clock(clock.cycles + 1, clock.updates + updates)
             return seed, clock, jax.tree.map(jnp.add, total, trace)
 
-        nothing = Trace(jnp.zeros(()), jnp.int32(0), jnp.zeros(()))
+        nothing = Trace(jnp.zeros(()), jnp.zeros(()), jnp.int32(0), jnp.zeros(()))
         result: tuple[SeedState, Clock, Trace] = jax.lax.fori_loop(
             0, cycles, body, (seed, clock, nothing)
         )
@@ -189,17 +210,18 @@ class Loop:
         settings = self.settings
         key, uniform_key, update_key = jax.random.split(seed.key, 3)
         acting = (settings.steps_per_update, settings.environments, self._uniforms_per_step)
-        drawn = jax.random.uniform(uniform_key, (math.prod(acting) + settings.batch_size,))
-        for_acting, for_batch = jnp.split(drawn, [math.prod(acting)])
+        batches = (settings.updates_per_cycle, settings.batch_size)
+        drawn = jax.random.uniform(uniform_key, (math.prod(acting) + math.prod(batches),))
+        for_acting, for_batches = jnp.split(drawn, [math.prod(acting)])
         first_step = clock.cycles * settings.transitions_per_cycle
 
         seed = seed._replace(key=key)
         seed, rows, trace = self._act(seed, for_acting.reshape(acting), first_step)
-        replay, batch = self._remember(seed.replay, rows, for_batch, first_step)
-        seed = seed._replace(replay=replay)
+        seed = seed._replace(replay=self._remember(seed.replay, rows, first_step))
         if learn:
-            transitions = jax.vmap(self._packing.unpack)(batch)
-            seed, residual = self._update(seed, clock, update_key, transitions)
+            seed, residual = self._learn(
+                seed, clock, update_key, rows, for_batches.reshape(batches)
+            )
             trace = trace._replace(squared_residual=residual)
         return seed, trace
 
@@ -208,18 +230,21 @@ class Loop:
     ) -> tuple[SeedState, Array, Trace]:
         """Take the steps of a cycle, during which the agent does not change."""
 
-        def body(carry: tuple[Any, Array], inputs: tuple[Array, Array]) -> Any:
-            env, action, *out = self._step(seed.agent, *carry, *inputs)
-            return (env, action), out
+        def body(carry: tuple[Any, Array, Array], inputs: tuple[Array, Array]) -> Any:
+            env, action, so_far = carry
+            env, action, row, reward, over = self._step(seed.agent, env, action, *inputs)
+            so_far = so_far + reward
+            finished = jnp.where(over, so_far, 0.0)
+            return (env, action, jnp.where(over, 0.0, so_far)), (row, reward, finished, over)
 
         lanes = self.settings.environments
         steps = first_step + lanes * jnp.arange(self.settings.steps_per_update)
-        (env, action), (rows, reward, over) = jax.lax.scan(
-            body, (seed.env, seed.action), (uniforms, steps)
+        (env, action, so_far), (rows, reward, finished, over) = jax.lax.scan(
+            body, (seed.env, seed.action, seed.episode_return), (uniforms, steps)
         )
-        trace = Trace(jnp.sum(reward), jnp.sum(over), jnp.zeros(()))
+        trace = Trace(jnp.sum(reward), jnp.sum(finished), jnp.sum(over), jnp.zeros(()))
         rows = rows.reshape(-1, self._packing.width)
-        return seed._replace(env=env, action=action), rows, trace
+        return seed._replace(env=env, action=action, episode_return=so_far), rows, trace
 
     def _step(
         self, agent: AgentState, env: Any, action: Array, uniforms: Array, step: Array
@@ -253,31 +278,57 @@ class Loop:
         epsilon = self.settings.exploration(step)
         return self.agent.act(agent, observation, mask, uniforms, epsilon)
 
-    def _remember(
-        self, replay: Array, rows: Array, uniforms: Array, first_step: Array
-    ) -> tuple[Array, Array]:
-        """Write the cycle's transitions into the ring and draw a batch, uniformly."""
+    def _remember(self, replay: Array, rows: Array, first_step: Array) -> Array:
+        """Write the cycle's transitions into the ring; on-policy there is none."""
         capacity = self.settings.replay_capacity
-        if capacity is None:  # on-policy: the batch is what was just collected
-            return replay, rows
+        if capacity is None:
+            return replay
         # The capacity is a multiple of the rows, so that a write never wraps around.
         position = first_step % capacity
-        replay = jax.lax.dynamic_update_slice_in_dim(replay, rows, position, axis=0)
-        size = jnp.minimum(first_step + rows.shape[0], capacity)
-        chosen = jnp.minimum((uniforms * size).astype(jnp.int32), size - 1)
-        return replay, replay[chosen]
+        return jax.lax.dynamic_update_slice_in_dim(replay, rows, position, axis=0)
+
+    def _learn(
+        self, seed: SeedState, clock: Clock, key: Array, rows: Array, uniforms: Array
+    ) -> tuple[SeedState, Array]:
+        """Make the updates of a cycle."""
+        settings, memory = self.settings, seed.replay
+        size = (clock.cycles + 1) * settings.transitions_per_cycle
+        size = jnp.minimum(size, settings.replay_capacity or 0)
+
+        def update(carry: tuple[SeedState, Array], inputs: tuple[Array, Array]) -> Any:
+            seed, done = carry
+            update_key, uniforms = inputs
+            chosen = jnp.minimum((uniforms * size).astype(jnp.int32), size - 1)
+            batch = rows if settings.replay_capacity is None else memory[chosen]
+            transitions = jax.vmap(self._packing.unpack)(batch)
+            seed, residual = self._update(seed, done, update_key, transitions)
+            return (seed, done + 1), residual
+
+        # The memory does not change meanwhile, and carried through the scan it would be copied.
+        start = (seed._replace(replay=()), clock.updates)
+        if settings.updates_per_cycle == 1:
+            (seed, _), residual = update(start, (key, uniforms[0]))
+        else:
+            keys = jax.random.split(key, settings.updates_per_cycle)
+            (seed, _), residuals = jax.lax.scan(update, start, (keys, uniforms))
+            residual = jnp.mean(residuals)
+        return seed._replace(replay=memory), residual
 
     def _update(
-        self, seed: SeedState, clock: Clock, key: Array, transitions: Transition
+        self, seed: SeedState, done: Array, key: Array, transitions: Transition
     ) -> tuple[SeedState, Array]:
-        """Update the agent, and put its values at the tracked states into the pool."""
+        """Update the agent, and put what came out into the pools; ``done`` counts the updates."""
         agent, info = self.agent.update(key, seed.agent, transitions)
         values = self.agent.values(agent, self.tracked)
-        position = (clock.updates * values.shape[0]) % self.settings.pool_size
+        position = (done * values.shape[0]) % self.settings.pool_size
         pool = jax.lax.dynamic_update_slice_in_dim(seed.pool, values, position, axis=0)
-        first = jnp.where(info.finite, -1, clock.updates + 1)
-        diverged = jnp.where(seed.diverged < 0, first, seed.diverged)
-        return seed._replace(agent=agent, pool=pool, diverged=diverged), info.mean_squared_residual
+        seed = seed._replace(
+            agent=agent,
+            pool=pool,
+            samples=samples.keep(seed.samples, agent.learner.params, done, self.settings.thinning),
+            diverged=samples.first_divergence(seed.diverged, info, done),
+        )
+        return seed, info.mean_squared_residual
 
     @functools.cached_property
     def samples_per_update(self) -> int:
@@ -304,46 +355,6 @@ class _Uniforms(NamedTuple):
     policy: Array
     step: Array
     reset: Array
-
-
-class Packing(NamedTuple):
-    """A transition as one row of floats: one slice to write it, one gather to read a batch.
-
-    Actions and masks are small integers, which float32 holds exactly.
-    """
-
-    observation_shape: tuple[int, ...]
-    actions: int
-
-    @property
-    def observation_size(self) -> int:
-        """Numbers in an observation."""
-        return math.prod(self.observation_shape)
-
-    @property
-    def width(self) -> int:
-        """Numbers in a row."""
-        return 2 * self.observation_size + 4 + self.actions
-
-    def pack(self, t: Transition) -> Array:
-        """Turn one transition into a row."""
-        scalars = jnp.stack([t.action, t.reward, t.discount, t.next_action]).astype(jnp.float32)
-        parts = [t.observation.ravel(), t.next_observation.ravel(), scalars, t.next_mask]
-        return jnp.concatenate([part.astype(jnp.float32) for part in parts])
-
-    def unpack(self, row: Array) -> Transition:
-        """Turn a row back into the transition."""
-        size = self.observation_size
-        scalars = row[2 * size : 2 * size + 4]
-        return Transition(
-            observation=row[:size].reshape(self.observation_shape),
-            action=scalars[0].astype(jnp.int32),
-            reward=scalars[1],
-            discount=scalars[2],
-            next_observation=row[size : 2 * size].reshape(self.observation_shape),
-            next_action=scalars[3].astype(jnp.int32),
-            next_mask=row[2 * size + 4 :] > 0.5,
-        )
 
 
 def _like(flag: Array, like: Array) -> Array:
