@@ -307,7 +307,7 @@ class UnitRun:
     def _load(self) -> Progress:
         """Return the state to go on from."""
         seed = self.functions.init(jnp.asarray(self._seeds, jnp.int32))
-        fresh = Progress(seed, Clock(jnp.int32(0), jnp.int32(0)), 0, 0.0, {})
+        fresh = Progress(seed, Clock.start(), 0, 0.0, {})
         saved = self.folder.load_checkpoint(self.unit.row.id, self.unit.name)
         if saved is None:
             return fresh

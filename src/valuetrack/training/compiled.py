@@ -94,10 +94,24 @@ class LoopSettings:
 
 
 class Clock(NamedTuple):
-    """Counters common to all seeds: cycles and updates done."""
+    """Counters common to all seeds.
 
-    cycles: Array
-    updates: Array
+    Attributes
+    ----------
+    cycles, updates
+        How many have been done.
+    emptied
+        The cycle from which on the replay memory remembers: 0, or when it was lost.
+    """
+
+    cycles: Any
+    updates: Any
+    emptied: Any = 0
+
+    @classmethod
+    def start(cls) -> Clock:
+        """Return the clock at the beginning."""
+        return cls(jnp.int32(0), jnp.int32(0), jnp.int32(0))
 
 
 class SeedState(NamedTuple):
@@ -128,7 +142,7 @@ class SeedState(NamedTuple):
     action: Array
     agent: AgentState
     replay: Any
-    pool: Array
+    pool: Any
     samples: Params
     episode_return: Array
     diverged: Array
@@ -196,7 +210,7 @@ class Loop:
             seed, clock, total = carry
             seed, trace = self._cycle(seed, clock, learn=learn)
             updates = self.settings.updates_per_cycle if learn else 0
-            clock = Clock(clock.cycles + 1, clock.updates + updates)
+            clock = clock._replace(cycles=clock.cycles + 1, updates=clock.updates + updates)
             return seed, clock, jax.tree.map(jnp.add, total, trace)
 
         nothing = Trace(jnp.zeros(()), jnp.zeros(()), jnp.int32(0), jnp.zeros(()))
@@ -217,7 +231,7 @@ class Loop:
 
         seed = seed._replace(key=key)
         seed, rows, trace = self._act(seed, for_acting.reshape(acting), first_step)
-        seed = seed._replace(replay=self._remember(seed.replay, rows, first_step))
+        seed = seed._replace(replay=self._remember(seed.replay, rows, clock))
         if learn:
             seed, residual = self._learn(
                 seed, clock, update_key, rows, for_batches.reshape(batches)
@@ -278,13 +292,13 @@ class Loop:
         epsilon = self.settings.exploration(step)
         return self.agent.act(agent, observation, mask, uniforms, epsilon)
 
-    def _remember(self, replay: Array, rows: Array, first_step: Array) -> Array:
+    def _remember(self, replay: Array, rows: Array, clock: Clock) -> Array:
         """Write the cycle's transitions into the ring; on-policy there is none."""
         capacity = self.settings.replay_capacity
         if capacity is None:
             return replay
         # The capacity is a multiple of the rows, so that a write never wraps around.
-        position = first_step % capacity
+        position = (clock.cycles - clock.emptied) * rows.shape[0] % capacity
         return jax.lax.dynamic_update_slice_in_dim(replay, rows, position, axis=0)
 
     def _learn(
@@ -292,7 +306,7 @@ class Loop:
     ) -> tuple[SeedState, Array]:
         """Make the updates of a cycle."""
         settings, memory = self.settings, seed.replay
-        size = (clock.cycles + 1) * settings.transitions_per_cycle
+        size = (clock.cycles - clock.emptied + 1) * settings.transitions_per_cycle
         size = jnp.minimum(size, settings.replay_capacity or 0)
 
         def update(carry: tuple[SeedState, Array], inputs: tuple[Array, Array]) -> Any:

@@ -1,0 +1,331 @@
+"""The agent that users hold in their hands: learn, predict, posterior, save, load."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from valuetrack import __version__, modelfile, rng
+from valuetrack.agents.base import Agent, AgentState
+from valuetrack.algorithms.build import Task, loop_settings
+from valuetrack.algorithms.estimate import Estimate
+from valuetrack.algorithms.options import Options, parse
+from valuetrack.algorithms.place import Backend, Place
+from valuetrack.algorithms.running import Callback, run_training
+from valuetrack.algorithms.tracking import Tracking
+from valuetrack.algorithms.views import EPISODE_LIMIT, Views
+from valuetrack.modelfile import ModelFileError
+from valuetrack.training import samples
+from valuetrack.training.evaluation import evaluate_on_host
+from valuetrack.training.host import HostTrainer
+from valuetrack.training.seeds import CompiledTrainer
+
+NDArray = npt.NDArray[Any]
+
+
+class Algorithm:
+    """A value-based agent in an environment.
+
+    Parameters
+    ----------
+    env
+        A Gymnasium id, environment, vector environment, a function that makes an environment, or
+        an environment written in JAX. Ids that exist in JAX train under one ``jit``.
+    seed, seeds
+        The first seed, and how many are trained side by side, each in environments of its own.
+    env_options
+        Keyword arguments for ``gymnasium.make``.
+    backend
+        ``"compiled"`` insists on an environment in JAX, ``"host"`` on stepping it in Python.
+    **options
+        Hyperparameters; ``help(agent.options)`` explains them.
+
+    Notes
+    -----
+    Observations may be Box, Discrete, MultiBinary, MultiDiscrete, and Dict and Tuple of these;
+    actions are Discrete. An ``info["action_mask"]`` is obeyed.
+    """
+
+    name: ClassVar[str]
+    options_type: ClassVar[type[Options]] = Options
+    build: ClassVar[Any]
+    """``(task, options) -> Agent``."""
+    is_sampler: ClassVar[bool] = False
+    sample_name: ClassVar[str] = "recent iterates of the optimiser, not a posterior"
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        seed: int = 0,
+        seeds: int = 1,
+        env_options: Mapping[str, Any] | None = None,
+        backend: Backend = "auto",
+        **options: Any,
+    ) -> None:
+        self.options = parse(self.options_type, options, type(self).__name__)
+        self.seeds = _seeds(seed, seeds)
+        lanes = len(self.seeds) * self.options.environments
+        self.place = Place(env, env_options or {}, backend, lanes)
+        self.agent: Agent = type(self).build(self.task, self.options)
+        self._settings = loop_settings(self.options, self.agent, len(self.seeds))
+        self._views = Views(self.agent, self.place.in_jax)
+        self._random = np.random.default_rng([self.seeds[0], 2])
+        self._records: list[tuple[NDArray, NDArray, NDArray]] = []
+        self.trainer: HostTrainer | CompiledTrainer
+        if self.place.lanes is None:
+            self.trainer = CompiledTrainer(
+                self.agent, self._settings, self.place.in_jax, self.seeds
+            )
+        else:
+            self.trainer = HostTrainer(self.agent, self._settings, self.place.lanes, self.seeds)
+
+    @property
+    def task(self) -> Task:
+        """The shape of observations, and the number of actions."""
+        return self.place.task
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps of each seed so far."""
+        return self.trainer.steps
+
+    @property
+    def diverged(self) -> dict[int, int]:
+        """The seeds that diverged, each with the update at which it did."""
+        at = self.trainer.diverged
+        return {s: int(u) for s, u in zip(self.seeds, at, strict=True) if u >= 0}
+
+    def learn(
+        self,
+        total_timesteps: int,
+        *,
+        callback: Callback | None = None,
+        progress_bar: bool = False,
+        report_every: int | None = None,
+        evaluate_every: int | None = None,
+        evaluation_episodes: int = 5,
+        tensorboard: str | os.PathLike[str] | None = None,
+        track: Any = None,
+        track_every: int = 1,
+    ) -> Self:
+        """Train for so many more environment steps of each seed, rounded up to whole cycles.
+
+        Parameters
+        ----------
+        total_timesteps
+            Environment steps of each seed.
+        callback
+            Called every ``report_every`` steps (a hundredth of the training by default).
+        progress_bar
+            Show a bar with speed and time left.
+        evaluate_every, evaluation_episodes
+            Play so many greedy episodes every so many steps, and tell the callback.
+        tensorboard
+            A folder for TensorBoard (needs the extra ``tensorboard``).
+        track, track_every
+            Observations whose Q-values are recorded after every ``track_every``-th update; see
+            :meth:`tracking`.
+        """
+        if total_timesteps < 1:
+            raise ValueError(f"A training has at least one step, not {total_timesteps}.")
+        self.trainer.track(self._to_track(track))
+        run_training(
+            self,
+            total_timesteps,
+            callback=callback,
+            progress_bar=progress_bar,
+            report_every=report_every,
+            evaluate_every=evaluate_every,
+            evaluation_episodes=evaluation_episodes,
+            tensorboard=tensorboard,
+            track_every=track_every,
+        )
+        self._warn_of_divergence()
+        return self
+
+    def predict(
+        self,
+        observation: Any,
+        state: None = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        *,
+        action_mask: Any = None,
+        member: int = 0,
+    ) -> tuple[Any, None]:
+        """Choose an action for one observation, or for a batch of them.
+
+        ``deterministic=False`` explores with the present epsilon. ``member`` is the seed's place
+        among those trained side by side. The second value is there for users of SB3.
+        """
+        encoded, single = self.place.encode(observation)
+        mask = np.ones((len(encoded), self.task.actions), bool)
+        if action_mask is not None:
+            mask = np.broadcast_to(np.asarray(action_mask, bool), mask.shape)
+        chosen = np.array(self._views.greedy(self._member(member), encoded, mask))
+        if not deterministic:
+            epsilon = float(self._settings.exploration(self.num_timesteps))
+            for row in np.flatnonzero(self._random.random(len(chosen)) < epsilon):
+                chosen[row] = self._random.choice(np.flatnonzero(mask[row]))
+        return (int(chosen[0]) if single else chosen), None
+
+    def posterior(self, observation: Any, *, member: int = 0) -> Estimate:
+        """Return samples of the Q-values at one observation, or at a batch of them.
+
+        For LKTD, SGLD and SGHMC they are draws from the posterior. For the others they are what
+        ``what`` says, and ``is_posterior`` is False.
+        """
+        encoded, single = self.place.encode(observation)
+        state = self._member(member)
+        latest = np.asarray(self._views.values(state, encoded))
+        order = samples.newest_first(
+            self._settings.parameter_samples, self.trainer.updates, self._settings.thinning
+        )
+        if order:
+            pool = jax.tree.map(lambda leaf: leaf[member], self.trainer.samples)
+            drawn = np.asarray(self._views.values_of_pool(state, pool, encoded))[order[::-1]]
+            drawn = drawn.reshape(-1, *drawn.shape[2:])  # heads count as samples
+        else:
+            drawn = latest
+        latest = latest.mean(axis=0)
+        if single:
+            drawn, latest = drawn[:, 0], latest[0]
+        return Estimate(drawn, latest, self.sample_name, self.is_sampler)
+
+    def evaluate(self, episodes: int = 10, *, seed: int = 0) -> NDArray:
+        """Play greedy episodes with the current parameters; return (seeds, episodes) returns."""
+        if episodes < 1:
+            raise ValueError(f"An evaluation plays at least one episode, not {episodes}.")
+        states = self.trainer.agent_state
+        if self.place.in_jax is not None:
+            keys = jax.random.split(jax.random.fold_in(rng.key(seed), 1), len(self.seeds))
+            return np.asarray(self._views.play(states, keys, episodes), np.float64)
+        lanes = self.place.evaluation_lanes(len(self.seeds))
+        starts = np.random.SeedSequence([seed, 1]).generate_state(lanes.count) >> 1
+
+        def act(observation: NDArray, mask: NDArray) -> NDArray:
+            chosen = self._views.greedy_of_all(states, observation[:, None], mask[:, None])
+            return np.asarray(chosen)[:, 0]
+
+        return evaluate_on_host(act, lanes, starts, episodes, EPISODE_LIMIT)
+
+    def tracking(self) -> Tracking:
+        """Return the values recorded so far; see ``track`` of :meth:`learn`."""
+        if not self._records:
+            shape = (0, len(self.seeds), 1, 0, self.task.actions)
+            return Tracking(np.zeros(0, int), np.zeros(0, int), np.zeros(shape))
+        steps, updates, values = (np.concatenate(part) for part in zip(*self._records, strict=True))
+        return Tracking(steps, updates, values)
+
+    def save(self, path: str | os.PathLike[str], *, replay: bool = True) -> None:
+        """Write the agent to one file; with its replay memory, it goes on bit for bit."""
+        description = {
+            "algorithm": self.name,
+            "options": self.options.model_dump(mode="json"),
+            "env": self.place.id,
+            "env_options": self.place.options,
+            "backend": "host" if self.place.in_jax is None else "compiled",
+            "seeds": list(self.seeds),
+            "replay": replay,
+            "task": {**self.task._asdict(), "shape": list(self.task.shape)},
+            "version": __version__,
+        }
+        modelfile.save(path, self.trainer.arrays(replay=replay), description)
+
+    @classmethod
+    def from_file(
+        cls, path: Any, arrays: Mapping[str, NDArray], description: dict[str, Any], env: Any
+    ) -> Self:
+        """Make an agent from the content of a model file."""
+        try:
+            env = description["env"] if env is None else env
+            if env is None:
+                raise ModelFileError(
+                    f"{path} was trained in an environment without an id; pass it: "
+                    "valuetrack.load(path, env=...)."
+                )
+            seeds = [int(seed) for seed in description["seeds"]]
+            agent = cls(
+                env,
+                seed=seeds[0],
+                seeds=len(seeds),
+                env_options=description["env_options"],
+                backend=description["backend"] if isinstance(env, str) else "auto",
+                **_tuples(description["options"]),
+            )
+            saved = description["task"]
+            if [list(agent.task.shape), agent.task.actions] != [saved["shape"], saved["actions"]]:
+                raise ModelFileError(
+                    f"{path} was trained with observations of shape {tuple(saved['shape'])} and "
+                    f"{saved['actions']} actions; this environment has {agent.task.shape} and "
+                    f"{agent.task.actions}."
+                )
+            agent.trainer.restore(arrays, replay=bool(description["replay"]))
+        except ModelFileError:
+            raise
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ModelFileError(f"{path} is damaged: its description is incomplete.") from error
+        except ValueError as error:
+            raise ModelFileError(f"{path} cannot be used: {error}") from error
+        return agent
+
+    def record(self, values: NDArray, cycles: int, every: int) -> None:
+        """Keep the tracked values of the last cycles, those of every so many updates."""
+        if not len(values):
+            return
+        per_cycle = self._settings.updates_per_cycle
+        updates = self.trainer.updates - len(values) + 1 + np.arange(len(values))
+        # Updates come at the end of a cycle; the last cycle has just ended.
+        behind = (self.trainer.updates - updates) // per_cycle
+        steps = self.trainer.steps - behind * self._settings.transitions_per_cycle
+        wanted = updates % every == 0
+        self._records.append((steps[wanted], updates[wanted], values[wanted]))
+
+    def _to_track(self, observations: Any) -> NDArray | None:
+        if observations is None:
+            return None
+        encoded, single = self.place.encode(observations)
+        if single:
+            raise ValueError("`track` takes a batch of observations; wrap a single one: [obs].")
+        return encoded
+
+    def _member(self, member: int) -> AgentState:
+        if not 0 <= member < len(self.seeds):
+            raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member}.")
+        state: AgentState = jax.tree.map(lambda leaf: leaf[member], self.trainer.agent_state)
+        return state
+
+    def _warn_of_divergence(self) -> None:
+        if self.diverged:
+            told = ", ".join(f"seed {s} at update {u}" for s, u in self.diverged.items())
+            warnings.warn(
+                f"{type(self).__name__} diverged: {told}. Its values are no numbers from there on; "
+                "use a smaller step size.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+
+def _seeds(seed: int, seeds: int) -> tuple[int, ...]:
+    for name, value, least in (("seed", seed, 0), ("seeds", seeds, 1)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
+    if seed + seeds > 2**32:
+        raise ValueError(f"Seeds must lie below 2^32, which {seed + seeds - 1} does not.")
+    return tuple(range(int(seed), int(seed) + int(seeds)))
+
+
+def _tuples(options: dict[str, Any]) -> dict[str, Any]:
+    """Turn JSON's lists back into tuples."""
+
+    def convert(value: Any) -> Any:
+        return tuple(map(convert, value)) if isinstance(value, list) else value
+
+    return {name: convert(value) for name, value in options.items()}

@@ -1,0 +1,133 @@
+"""Where an agent lives: an environment in any of the forms that users bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from valuetrack.algorithms.build import Task
+from valuetrack.envs import IN_JAX
+from valuetrack.envs.lanes import Lanes, make_lanes
+
+NDArray = npt.NDArray[Any]
+Backend = Literal["auto", "compiled", "host"]
+BACKENDS = ("auto", "compiled", "host")
+
+
+class Place:
+    """An environment, and how its observations become arrays.
+
+    Parameters
+    ----------
+    env, options
+        The environment as the user gave it, and keyword arguments for making it.
+    backend
+        ``"compiled"`` insists on an environment in JAX, ``"host"`` on stepping it in Python.
+    lanes
+        How many environments side by side are needed.
+    """
+
+    def __init__(self, env: Any, options: Mapping[str, Any], backend: Backend, lanes: int) -> None:
+        self.env, self.options = env, dict(options)
+        self.in_jax = _in_jax(env, self.options, backend)
+        self.lanes: Lanes | None = None
+        if self.in_jax is None:
+            self.lanes = make_lanes(env, lanes, **self.options)
+        self._apart: Lanes | None = None
+
+    @property
+    def id(self) -> str | None:
+        """The environment's Gymnasium id, if it was given by that."""
+        return self.env if isinstance(self.env, str) else None
+
+    @property
+    def task(self) -> Task:
+        """What an agent must know of it."""
+        if self.lanes is None:
+            return Task(tuple(self.in_jax.observation_shape), False, int(self.in_jax.num_actions))
+        return Task(self.lanes.inputs.shape, self.lanes.inputs.is_image, self.lanes.actions)
+
+    def evaluation_lanes(self, count: int) -> Lanes:
+        """Return lanes apart from those of the training."""
+        if self._apart is None:
+            if self.id is None and (not callable(self.env) or hasattr(self.env, "step")):
+                raise ValueError(
+                    "An evaluation needs an environment of its own; make the agent with an id or "
+                    "a function that makes environments."
+                )
+            self._apart = make_lanes(self.env, count, **self.options)
+        return self._apart
+
+    def encode(self, observation: Any) -> tuple[NDArray, bool]:
+        """Return observations as a batch of arrays, and whether it was a single one.
+
+        A batch is a list of observations, or what a vector environment returns.
+        """
+        if self.lanes is None:
+            return _encode_vector(observation, self.task.shape)
+        inputs = self.lanes.inputs
+        if isinstance(observation, list):
+            return np.stack([inputs.encode(one) for one in observation]), False
+        try:
+            return inputs.encode(observation)[None], True
+        except ValueError:
+            count = _batch_size(observation)
+            if count is None:
+                raise
+            try:
+                return inputs.encode_batch(observation, count), False
+            except ValueError:
+                pass
+            raise
+
+
+def _encode_vector(observation: Any, shape: tuple[int, ...]) -> tuple[NDArray, bool]:
+    try:
+        array = np.asarray(observation, np.float32)
+    except (TypeError, ValueError) as error:
+        kind = type(observation).__name__
+        raise ValueError(f"An observation is an array of shape {shape}, not a {kind}.") from error
+    if array.shape[-len(shape) :] != shape or array.ndim > len(shape) + 1:
+        raise ValueError(
+            f"An observation has the shape {shape}, a batch of n of them ('n', *{shape}); "
+            f"this has {array.shape}."
+        )
+    if not np.isfinite(array).all():
+        raise ValueError("The observation holds a NaN or an infinity.")
+    single = array.ndim == len(shape)
+    return (array[None] if single else array), single
+
+
+def _in_jax(env: Any, options: dict[str, Any], backend: Backend) -> Any:
+    """Return the environment in JAX if there is one and it is wanted."""
+    if backend not in BACKENDS:
+        raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {backend!r}.")
+    if hasattr(env, "reset_uniforms"):
+        if backend == "host":
+            raise ValueError("An environment written in JAX takes the compiled trainer.")
+        return env
+    if backend != "host" and isinstance(env, str) and env in IN_JAX:
+        try:
+            return IN_JAX[env](**options)
+        except TypeError as error:
+            raise ValueError(f"{env} cannot be made: {error}.") from error
+    if backend == "compiled":
+        raise ValueError(
+            f"{env!r} does not exist in JAX; the compiled trainer has {', '.join(IN_JAX)}."
+        )
+    return None
+
+
+def _batch_size(observation: Any) -> int | None:
+    """Return the first axis of a batch, or None if this is none."""
+    if isinstance(observation, Mapping):
+        sizes = {_batch_size(part) for part in observation.values()}
+        return sizes.pop() if len(sizes) == 1 else None
+    if isinstance(observation, tuple):
+        sizes = {_batch_size(part) for part in observation}
+        return sizes.pop() if len(sizes) == 1 else None
+    shape = np.shape(observation)
+    return int(shape[0]) if shape else None

@@ -1,0 +1,69 @@
+"""What can be asked of an agent between updates, each compiled when it is first asked."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+
+from valuetrack.agents.base import Agent, AgentState
+from valuetrack.envs.base import Environment
+from valuetrack.training.evaluation import evaluate_compiled, greedy_action
+from valuetrack.types import Array
+
+EPISODE_LIMIT = 100_000
+"""Steps after which an evaluation gives up on an episode."""
+
+
+class Views:
+    """Compiled functions of an agent's state."""
+
+    def __init__(self, agent: Agent, env: Environment[Any] | None) -> None:
+        self.agent, self.env = agent, env
+
+    @functools.cached_property
+    def values(self) -> Any:
+        """Return the function (state, observations) -> (m, n, actions)."""
+        return jax.jit(self.agent.values)
+
+    @functools.cached_property
+    def greedy(self) -> Any:
+        """Return the function (state, observations, masks) -> actions."""
+        return jax.jit(functools.partial(greedy_action, self.agent))
+
+    @functools.cached_property
+    def greedy_of_all(self) -> Any:
+        """Return the same for all seeds, each with observations of its own."""
+        return jax.jit(jax.vmap(functools.partial(greedy_action, self.agent)))
+
+    @functools.cached_property
+    def values_of_pool(self) -> Any:
+        """Return the function (state, pool, observations) -> (samples, m, n, actions)."""
+
+        def of_pool(state: AgentState, pool: Any, observations: Array) -> Array:
+            def one(params: Any) -> Array:
+                learner = state.learner._replace(params=params)
+                return self.agent.values(state._replace(learner=learner), observations)
+
+            # One sample after the other: a batch of large networks would need their outputs all
+            # at once.
+            values: Array = jax.lax.map(one, pool)
+            return values
+
+        return jax.jit(of_pool)
+
+    @functools.cached_property
+    def play(self) -> Any:
+        """Return the function (states, keys, episodes) -> (seeds, episodes) returns."""
+        env = self.env
+        if env is None:
+            raise ValueError("The environment is not written in JAX.")
+
+        def play(states: AgentState, keys: Array, episodes: int) -> Array:
+            def one(state: AgentState, key: Array) -> Array:
+                return evaluate_compiled(env, self.agent, state, key, episodes, EPISODE_LIMIT)
+
+            return jax.vmap(one)(states, keys)
+
+        return jax.jit(play, static_argnums=2)

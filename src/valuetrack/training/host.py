@@ -1,0 +1,268 @@
+r"""The host's training loop: any Gymnasium environment, many seeds, updates batched over them.
+
+It keeps the rhythm of the compiled loop (act for a cycle, then update), and of its randomness:
+what a seed draws depends on the seed and on the number of the cycle alone, so that nothing of it
+needs to be saved.
+
+The environments run in Python while an update runs in XLA: the action of the next step is chosen
+before the update begins, as SARSA needs it, so the step can be taken meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from valuetrack import rng
+from valuetrack.agents.base import Agent, AgentState
+from valuetrack.envs.lanes import Lanes, Places
+from valuetrack.training import samples
+from valuetrack.training.checkpoint import from_arrays, to_arrays
+from valuetrack.training.compiled import LoopSettings, Trace
+from valuetrack.training.memory import Memory, on_host
+from valuetrack.types import Array, Params, Transition
+
+NDArray = npt.NDArray[Any]
+
+STREAM = 0x7661_6C75_6574
+"""The second word of the host generators' keys, so that no other use of a seed shares a stream."""
+
+
+class Learned(NamedTuple):
+    """What updates change, for all seeds: the same parts as in the compiled loop's state."""
+
+    agent: AgentState
+    samples: Params
+    diverged: Array
+
+
+class HostTrainer:
+    """Seeds that learn side by side in environments of their own.
+
+    Parameters
+    ----------
+    agent, settings
+        Who learns, and how acting and learning take turns.
+    lanes
+        ``settings.environments`` lanes for each seed, those of one seed side by side.
+    seeds
+        The seeds.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        settings: LoopSettings,
+        lanes: Lanes,
+        seeds: Sequence[int],
+    ) -> None:
+        if lanes.count != len(seeds) * settings.environments:
+            raise ValueError(
+                f"{len(seeds)} seeds with {settings.environments} environments each need "
+                f"{len(seeds) * settings.environments} lanes, not {lanes.count}."
+            )
+        self.agent, self.settings, self.lanes = agent, settings, lanes
+        self.seeds = tuple(int(seed) for seed in seeds)
+        shape = lanes.inputs.shape
+        self.cycles = self.updates = self.emptied = 0
+        self.keys = jax.vmap(rng.key)(jnp.asarray(self.seeds, jnp.uint32))
+        self.learned: Learned = jax.jit(jax.vmap(self._start))(self.keys)
+        self.memory = Memory(
+            len(self.seeds),
+            settings.replay_capacity or settings.transitions_per_cycle,
+            shape,
+            lanes.inputs.dtype,
+            lanes.actions,
+        )
+        self._act = jax.jit(jax.vmap(self._act_one, in_axes=(0, 0, 0, 0, None)))
+        self.track(None)
+        self._begin_episodes()
+
+    def track(self, observations: Any) -> None:
+        """Return the values at these observations from now on; ``None`` for no values."""
+        inputs = self.lanes.inputs
+        none = np.zeros((0, *inputs.shape), inputs.dtype)
+        self.tracked = none if observations is None else np.asarray(observations, inputs.dtype)
+        update = jax.vmap(self._update_one, in_axes=(0, 0, 0, None))
+        self._update = jax.jit(update, donate_argnums=0)
+
+    def run(self, cycles: int) -> tuple[Trace, NDArray]:
+        """Run so many cycles; return sums for each seed, and the tracked values.
+
+        The values have the shape (updates, seeds, m, states, actions).
+        """
+        zeros: Any = [np.zeros(len(self.seeds)) for _ in Trace._fields]
+        total: Any = Trace(*zeros)
+        residuals, values = [], []
+        for _ in range(cycles):
+            policy, batches = self._uniforms()
+            for uniforms in policy:
+                self._step(uniforms, total)
+            learns = self.cycles - self.emptied >= self.settings.silent_cycles
+            self.cycles += 1
+            if learns:
+                residual, value = self._learn(batches)
+                residuals.append(residual)
+                values.append(value)
+        if residuals:
+            total.squared_residual[:] = np.sum([np.asarray(r) for r in residuals], axis=0)
+        return total, self._stack(values)
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of each seed so far."""
+        return self.cycles * self.settings.transitions_per_cycle
+
+    @property
+    def longest_run(self) -> int:
+        """How many cycles one call may run without losing tracked values."""
+        return 2**31 - 1
+
+    @property
+    def agent_state(self) -> AgentState:
+        """The agents of all seeds, each leaf with a leading axis."""
+        return self.learned.agent
+
+    @property
+    def samples(self) -> Params:
+        """The pools of parameter samples of all seeds."""
+        return self.learned.samples
+
+    @property
+    def diverged(self) -> NDArray:
+        """The update at which each seed diverged, or -1."""
+        return np.asarray(self.learned.diverged)
+
+    def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
+        """Return all that goes into a model file: everything but the environments."""
+        clock = np.array([self.cycles, self.updates, self.emptied])
+        memory = self.memory.arrays() if replay else {}
+        return {**to_arrays(self.learned, "state."), **memory, "clock": clock}
+
+    def restore(self, arrays: Mapping[str, NDArray], *, replay: bool = True) -> None:
+        """Go on from arrays of :meth:`arrays`; the environments begin new episodes.
+
+        Their seeds depend on how far the training is. Without replay, the memory is filled anew.
+        """
+        self.learned = from_arrays(arrays, self.learned, "state.")
+        self.cycles, self.updates, self.emptied = (int(count) for count in arrays["clock"])
+        if replay:
+            self.memory.restore(arrays)
+        else:
+            self.emptied = self.cycles
+        self._begin_episodes()
+
+    def _begin_episodes(self) -> None:
+        lanes = range(self.settings.environments)
+        starts = [
+            int(np.random.SeedSequence([seed, lane, self.cycles]).generate_state(1)[0] >> 1)
+            for seed in self.seeds
+            for lane in lanes
+        ]
+        self.places = self.lanes.reset(starts)
+        self.returns = np.zeros(self.lanes.count)
+        generators = [self._generator(seed, self.cycles, start=1) for seed in self.seeds]
+        uniforms = np.stack([g.random((len(lanes), 2), np.float32) for g in generators])
+        self.action = self._choose(self.places, uniforms, self.steps)
+
+    def _step(self, uniforms: NDArray, total: Any) -> None:
+        """Step every lane once, remember it, and choose the next actions."""
+        arrived = self.lanes.step(self.action)
+        step = self.steps
+        over = arrived.terminated | arrived.truncated
+        action = self._choose(arrived.going_on, uniforms, step)
+        next_action = self._choose(arrived.reached, uniforms, step) if over.any() else action
+        self.memory.write(
+            np.flatnonzero(arrived.real),
+            np.arange(self.lanes.count) // self.settings.environments,
+            on_host(
+                observation=self.places.observation,
+                action=self.action,
+                reward=arrived.reward,
+                discount=np.where(arrived.terminated, 0.0, self.settings.discount),
+                next_observation=arrived.reached.observation,
+                next_action=next_action,
+                next_mask=arrived.reached.mask,
+            ),
+        )
+        self.returns += np.where(arrived.real, arrived.reward, 0.0)
+        ended = over & arrived.real
+        by_seed = (len(self.seeds), self.settings.environments)
+        total.reward[:] += np.where(arrived.real, arrived.reward, 0.0).reshape(by_seed).sum(1)
+        total.returns[:] += np.where(ended, self.returns, 0.0).reshape(by_seed).sum(1)
+        total.episodes[:] += ended.reshape(by_seed).sum(1)
+        self.returns[ended] = 0.0
+        self.places, self.action = arrived.going_on, action
+
+    def _choose(self, places: Places, uniforms: NDArray, step: int) -> NDArray:
+        by_seed = (len(self.seeds), self.settings.environments)
+        observation, mask = (part.reshape(*by_seed, *part.shape[1:]) for part in places)
+        chosen = self._act(self.learned.agent, observation, mask, uniforms, np.int32(step))
+        return np.asarray(chosen).reshape(-1)
+
+    def _learn(self, uniforms: NDArray) -> tuple[Array, Array]:
+        """Start the updates of a cycle; nothing waits for them here."""
+        if self.settings.replay_capacity is None:
+            batch = self.memory.newest(self.settings.transitions_per_cycle)
+            batch = jax.tree.map(lambda leaf: np.stack([leaf] * uniforms.shape[1], axis=1), batch)
+        else:
+            batch = self.memory.draw(uniforms)
+        done = np.int32(self.updates)
+        self.learned, residual, values = self._update(self.learned, self.keys, batch, done)
+        self.updates += self.settings.updates_per_cycle
+        return residual, values
+
+    def _uniforms(self) -> tuple[NDArray, NDArray]:
+        """Return the uniform numbers of this cycle: (steps, seeds, lanes, 2) and for batches."""
+        s = self.settings
+        acting = (s.steps_per_update, s.environments, 2)
+        batches = (s.updates_per_cycle, s.batch_size)
+        generators = [self._generator(seed, self.cycles) for seed in self.seeds]
+        policy = [g.random(acting, np.float32) for g in generators]
+        chosen = [g.random(batches, np.float32) for g in generators]
+        return np.stack(policy, axis=1), np.stack(chosen)
+
+    @staticmethod
+    def _generator(seed: int, cycle: int, start: int = 0) -> np.random.Generator:
+        return np.random.Generator(
+            np.random.Philox(key=[seed, STREAM], counter=[0, start, cycle, 0])
+        )
+
+    def _start(self, key: Array) -> Learned:
+        agent = self.agent.init(jax.random.fold_in(key, 0))
+        kept = samples.empty(agent.learner.params, self.settings.parameter_samples)
+        return Learned(agent, kept, jnp.int32(-1))
+
+    def _act_one(
+        self, agent: AgentState, observation: Array, mask: Array, uniforms: Array, step: Array
+    ) -> Array:
+        return self.agent.act(agent, observation, mask, uniforms, self.settings.exploration(step))
+
+    def _update_one(
+        self, learned: Learned, key: Array, batches: Transition, done: Array
+    ) -> tuple[Learned, Array, Array]:
+        """Make the updates of a cycle for one seed."""
+
+        def update(carry: tuple[Learned, Array], batch: Transition) -> Any:
+            learned, done = carry
+            # Key 0 has drawn the initial parameters.
+            agent, info = self.agent.update(jax.random.fold_in(key, done + 1), learned.agent, batch)
+            kept = samples.keep(learned.samples, agent.learner.params, done, self.settings.thinning)
+            diverged = samples.first_divergence(learned.diverged, info, done)
+            values = self.agent.values(agent, jnp.asarray(self.tracked))
+            return (Learned(agent, kept, diverged), done + 1), (info.mean_squared_residual, values)
+
+        (learned, _), (residuals, values) = jax.lax.scan(update, (learned, done), batches)
+        return learned, jnp.mean(residuals), values
+
+    def _stack(self, values: list[Array]) -> NDArray:
+        """Put the tracked values of all updates one after the other: (updates, seeds, ...)."""
+        if not values or not len(self.tracked):
+            return np.zeros((0, len(self.seeds)))
+        parts = [np.moveaxis(np.asarray(value), 0, 1) for value in values]
+        return np.concatenate(parts)

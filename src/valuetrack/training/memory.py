@@ -1,0 +1,98 @@
+"""A replay memory on the host: rings of transitions in plain arrays, one for each seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from valuetrack.types import Transition
+
+NDArray = npt.NDArray[Any]
+
+
+class Memory:
+    """Rings of transitions.
+
+    Observations keep their dtype, so that an image takes a byte a pixel; nothing is copied but
+    what is written and what is drawn.
+    """
+
+    def __init__(
+        self, seeds: int, capacity: int, shape: tuple[int, ...], dtype: Any, actions: int
+    ) -> None:
+        room = (seeds, capacity)
+        self.capacity = capacity
+        self.written = np.zeros(seeds, np.int64)
+        self.rows = on_host(
+            observation=np.zeros((*room, *shape), dtype),
+            action=np.zeros(room, np.int32),
+            reward=np.zeros(room, np.float32),
+            discount=np.zeros(room, np.float32),
+            next_observation=np.zeros((*room, *shape), dtype),
+            next_action=np.zeros(room, np.int32),
+            next_mask=np.zeros((*room, actions), bool),
+        )
+
+    @property
+    def filled(self) -> NDArray:
+        """How many transitions each seed holds."""
+        return np.minimum(self.written, self.capacity)
+
+    def write(self, which: NDArray, owner: NDArray, transitions: Transition) -> None:
+        """Write the transitions of the lanes ``which``; ``owner`` is every lane's seed."""
+        seeds = owner[which]
+        for lane, seed in zip(which, seeds, strict=True):
+            position = self.written[seed] % self.capacity
+            for ring, new in zip(self._rings, transitions, strict=True):
+                ring[seed, position] = new[lane]
+            self.written[seed] += 1
+
+    def draw(self, uniforms: NDArray) -> Transition:
+        """Draw uniformly from each seed's own transitions.
+
+        ``uniforms`` has the shape (seeds, ...), and so have the transitions.
+        """
+        lead = (-1, *(1,) * (uniforms.ndim - 1))
+        size = self.filled.reshape(lead)
+        chosen = np.minimum((uniforms * size).astype(np.int64), size - 1)
+        seed = np.arange(len(uniforms)).reshape(lead)
+        return Transition(*(ring[seed, chosen] for ring in self._rings))
+
+    def newest(self, count: int) -> Transition:
+        """Return the last transitions of every seed, (seeds, count, ...), in the order of time."""
+        where = (self.written[:, None] - count + np.arange(count)) % self.capacity
+        seed = np.arange(len(self.written))[:, None]
+        return Transition(*(ring[seed, where] for ring in self._rings))
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return what is remembered, as plain arrays."""
+        named = self.rows._asdict().items()
+        return {"memory.written": self.written, **{f"memory.{name}": ring for name, ring in named}}
+
+    def restore(self, arrays: Mapping[str, NDArray]) -> None:
+        """Remember what was saved.
+
+        Raises
+        ------
+        ValueError
+            If the arrays are not those of a memory of this size.
+        """
+        mine = self.arrays()
+        for name, ring in mine.items():
+            saved = arrays.get(name)
+            if saved is None or saved.shape != ring.shape or saved.dtype != ring.dtype:
+                raise ValueError("the saved memory does not fit")
+        for name, ring in mine.items():
+            ring[...] = arrays[name]
+
+    @property
+    def _rings(self) -> tuple[Any, ...]:
+        return self.rows
+
+
+def on_host(**fields: Any) -> Transition:
+    """Return transitions of NumPy arrays, which have the same fields as those on the device."""
+    return Transition(**fields)

@@ -1,0 +1,151 @@
+"""The compiled loop for several seeds, with the face of the host's trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from valuetrack import rng
+from valuetrack.agents.base import Agent, AgentState
+from valuetrack.envs.base import Environment
+from valuetrack.training.checkpoint import from_arrays, to_arrays
+from valuetrack.training.compiled import Clock, Loop, LoopSettings, SeedState, Trace
+from valuetrack.types import Params
+
+NDArray = npt.NDArray[Any]
+
+TRACKED_UPDATES = 1_000
+"""Updates after which tracked values leave the device."""
+
+
+class CompiledTrainer:
+    """Seeds that learn side by side in an environment written in JAX.
+
+    Parameters
+    ----------
+    agent, settings, env
+        Who learns where, and how acting and learning take turns. The pool of tracked values has
+        the size that :meth:`track` needs.
+    seeds
+        The seeds.
+    """
+
+    def __init__(
+        self, agent: Agent, settings: LoopSettings, env: Environment[Any], seeds: Sequence[int]
+    ) -> None:
+        self.agent, self.settings, self.env = agent, settings, env
+        self.seeds = tuple(int(seed) for seed in seeds)
+        self._compile(np.zeros((0, *env.observation_shape), np.float32))
+        start = jax.jit(jax.vmap(lambda seed: self.loop.init(rng.key(seed))))
+        self.state: SeedState = start(jnp.asarray(self.seeds, jnp.uint32))
+        self.clock = Clock.start()
+        self.cycles = self.updates = self.emptied = 0
+
+    def track(self, observations: Any) -> None:
+        """Return the values at these observations from now on; ``None`` for no values."""
+        shape = self.env.observation_shape
+        none = np.zeros((0, *shape), np.float32)
+        self._compile(none if observations is None else np.asarray(observations, np.float32))
+        values = jax.eval_shape(self.loop.init, rng.key(0)).pool
+        self.state = self.state._replace(pool=jnp.zeros((len(self.seeds), *values.shape)))
+
+    def _compile(self, tracked: NDArray) -> None:
+        heads = _heads(self.agent, self.env.observation_shape)
+        room = max(TRACKED_UPDATES, self.settings.updates_per_cycle) if len(tracked) else 1
+        settings = dataclasses.replace(self.settings, pool_size=room * heads)
+        self.loop = Loop(self.env, self.agent, settings, jnp.asarray(tracked))
+        self._collect, self._train = (
+            jax.jit(jax.vmap(run, in_axes=(0, None, None), out_axes=(0, None, 0)), donate_argnums=0)
+            for run in (self.loop.collect, self.loop.train)
+        )
+
+    def run(self, cycles: int) -> tuple[Trace, NDArray]:
+        """Run so many cycles; return sums for each seed, and the tracked values.
+
+        The values have the shape (updates, seeds, m, states, actions). If they are tracked,
+        ``cycles`` is at most :attr:`longest_run`.
+        """
+        known = self.cycles - self.emptied
+        silent = min(cycles, max(0, self.settings.silent_cycles - known))
+        parts = []
+        if silent:
+            self.state, self.clock, trace = self._collect(self.state, self.clock, silent)
+            parts.append(trace)
+        if cycles > silent:
+            self.state, self.clock, trace = self._train(self.state, self.clock, cycles - silent)
+            parts.append(trace)
+        self.cycles += cycles
+        made = (cycles - silent) * self.settings.updates_per_cycle
+        self.updates += made
+        return jax.tree.map(_sum, *parts), self._tracked(made)
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of each seed so far."""
+        return self.cycles * self.settings.transitions_per_cycle
+
+    @property
+    def longest_run(self) -> int:
+        """How many cycles one call may run without losing tracked values."""
+        if not len(self.loop.tracked):
+            return 2**31 - 1
+        each = self.loop.samples_per_update * self.settings.updates_per_cycle
+        return self.loop.settings.pool_size // each
+
+    @property
+    def agent_state(self) -> AgentState:
+        """The agents of all seeds, each leaf with a leading axis."""
+        return self.state.agent
+
+    @property
+    def samples(self) -> Params:
+        """The pools of parameter samples of all seeds."""
+        return self.state.samples
+
+    @property
+    def diverged(self) -> NDArray:
+        """The update at which each seed diverged, or -1."""
+        return np.asarray(self.state.diverged)
+
+    def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
+        """Return all that goes into a model file."""
+        state = self.state if replay else self.state._replace(replay=())
+        clock = np.array([self.cycles, self.updates, self.emptied])
+        return {**to_arrays(state._replace(pool=()), "state."), "clock": clock}
+
+    def restore(self, arrays: Mapping[str, NDArray], *, replay: bool = True) -> None:
+        """Go on from arrays of :meth:`arrays`; without replay, the memory is filled anew."""
+        fresh = self.state
+        like = fresh._replace(pool=(), replay=fresh.replay if replay else ())
+        state = from_arrays(arrays, like, "state.")
+        self.state = state._replace(
+            pool=fresh.pool, replay=state.replay if replay else fresh.replay
+        )
+        self.cycles, self.updates, self.emptied = (int(count) for count in arrays["clock"])
+        if not replay:
+            self.emptied = self.cycles
+        self.clock = Clock(*(jnp.int32(c) for c in (self.cycles, self.updates, self.emptied)))
+
+    def _tracked(self, made: int) -> NDArray:
+        if not made or not len(self.loop.tracked):
+            return np.zeros((0, len(self.seeds)))
+        heads = self.loop.samples_per_update
+        last = np.arange(self.updates - made, self.updates)
+        slots = (last[:, None] * heads + np.arange(heads)) % self.loop.settings.pool_size
+        return np.moveaxis(np.asarray(self.state.pool)[:, slots], 0, 1)
+
+
+def _sum(*parts: Any) -> Any:
+    return np.sum([np.asarray(part) for part in parts], axis=0)
+
+
+def _heads(agent: Agent, shape: tuple[int, ...]) -> int:
+    """Return how many samples of a value an agent gives at a time."""
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+    return int(jax.eval_shape(agent.values, state, np.zeros((1, *shape), np.float32)).shape[0])
