@@ -42,8 +42,8 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("Interrupted.", err=True)
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            raise  # the reader has gone; typer ends quietly
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise  # typer's own ways to end; a reader that has gone ends it quietly
         except (ValueError, TypeError, OSError, RuntimeError) as error:
             if ctx.params.get("traceback"):
                 raise
@@ -178,6 +178,113 @@ def report(
 
     console = make_console()
     console.print(f"Report: {write_report(RunFolder.open(run), console)}")
+
+
+@app.command()
+def train(
+    env: Annotated[str, typer.Option(help="The Gymnasium id of the environment.")],
+    algo: Annotated[str, typer.Option(help="One of those that `valuetrack algos` lists.")] = "lktd",
+    steps: Annotated[int, typer.Option(min=1, help="Environment steps of each seed.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The first seed.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="Trained side by side.")] = 1,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A hyperparameter; may be repeated."),
+    ] = None,
+    env_set: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="An option of the environment; may be repeated."),
+    ] = None,
+    import_: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import this first, to register yours."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A new folder; runs/... by default.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the agent in the folder, up to --steps.")
+    ] = False,
+    evaluate_every: Annotated[
+        int | None, typer.Option(min=1, help="Play greedy episodes every so many steps.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes of an evaluation.")] = 10,
+    track: Annotated[
+        Path | None, typer.Option(help="An .npy file of observations whose values are recorded.")
+    ] = None,
+    track_every: Annotated[int, typer.Option(min=1, help="Of how many updates, one.")] = 1,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard's files into the folder.")
+    ] = False,
+) -> None:
+    """Train an agent in an environment, and save it as agent.vt.
+
+    Examples
+    --------
+      valuetrack train --env CartPole-v1 --steps 50000 --set step_size=2.5e-5
+
+      valuetrack train --algo dqn --env MyEnv-v0 --import my_package --seeds 8 --out runs/mine
+    """
+    from valuetrack.commands import train as command  # noqa: PLC0415  (keeps --help fast)
+
+    command.train(
+        algo,
+        env,
+        steps=steps,
+        seed=seed,
+        seeds=seeds,
+        options=set_ or [],
+        env_options=env_set or [],
+        imports=import_ or [],
+        out=out,
+        resume=resume,
+        evaluate_every=evaluate_every,
+        episodes=episodes,
+        track=track,
+        track_every=track_every,
+        tensorboard=tensorboard,
+        console=make_console(),
+    )
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A file that `train` or `save` wrote.")],
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each seed.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the episodes.")] = 0,
+    env: Annotated[str | None, typer.Option(help="Another environment than the saved one.")] = None,
+    import_: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import this first, to register yours."),
+    ] = None,
+) -> None:
+    """Play greedy episodes with a saved agent."""
+    from valuetrack.commands import train as command  # noqa: PLC0415  (keeps --help fast)
+
+    command.evaluate(
+        model, episodes=episodes, seed=seed, env=env, imports=import_ or [], console=make_console()
+    )
+
+
+@app.command()
+def envs(
+    import_: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import this first, to register yours."),
+    ] = None,
+) -> None:
+    """List the environments that can be named, and which of them are compiled."""
+    from valuetrack.commands import lists  # noqa: PLC0415  (keeps --help fast)
+
+    lists.envs(import_ or [], make_console())
+
+
+@app.command()
+def algos(
+    name: Annotated[str | None, typer.Argument(help="Show the options of this one.")] = None,
+) -> None:
+    """List the algorithms, or the options of one."""
+    from valuetrack.commands import lists  # noqa: PLC0415  (keeps --help fast)
+
+    lists.algos(name, make_console())
 
 
 def main() -> None:

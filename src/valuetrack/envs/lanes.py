@@ -56,6 +56,8 @@ class Lanes(Protocol):
     count: int
     inputs: Encoder
     actions: int
+    offset: int
+    """The environments' number for our action 0."""
 
     def reset(self, seeds: Sequence[int]) -> Places:
         """Start an episode in every lane, each with a seed of its own."""
@@ -79,7 +81,7 @@ class SingleLanes:
         first = self.envs[0]
         self.inputs = encoder(first.observation_space)
         self.actions = action_count(first.action_space)
-        self._offset = action_offset(first.action_space)
+        self.offset = action_offset(first.action_space)
 
     def reset(self, seeds: Sequence[int]) -> Places:
         """Start an episode in every lane, each with a seed of its own."""
@@ -94,7 +96,7 @@ class SingleLanes:
         terminated, truncated = np.zeros((2, self.count), bool)
         for lane, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
             observation, reward[lane], terminated[lane], truncated[lane], info = env.step(
-                int(action) + self._offset
+                int(action) + self.offset
             )
             reached.append((observation, info))
             over = terminated[lane] or truncated[lane]
@@ -137,7 +139,7 @@ class VectorLanes:
         self.count = envs.num_envs
         self.inputs = encoder(envs.single_observation_space)
         self.actions = action_count(envs.single_action_space)
-        self._offset = action_offset(envs.single_action_space)
+        self.offset = action_offset(envs.single_action_space)
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._was_over = np.zeros(self.count, bool)
 
@@ -150,7 +152,7 @@ class VectorLanes:
 
     def step(self, actions: NDArray) -> Arrivals:
         """Take an action in every lane; where an episode ends, start the next."""
-        chosen = np.asarray(actions) + self._offset
+        chosen = np.asarray(actions) + self.offset
         observation, reward, terminated, truncated, info = self.envs.step(chosen)
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         over = terminated | truncated
@@ -161,8 +163,9 @@ class VectorLanes:
         elif self.mode is AutoresetMode.DISABLED:
             reached = going_on = self._places(observation, info, terminated)
             if over.any():
-                fresh, info = self.envs.reset(options={"reset_mask": over})
-                going_on = self._places(fresh, info)
+                # A copy, for it is theirs to change; lanes that go on are told nothing new.
+                fresh, info = self.envs.reset(options={"reset_mask": over.copy()})
+                going_on = _where(over, self._places(fresh, info), reached)
         else:
             # The step after an end only resets that lane. Its action is ignored, and what it
             # returns leads nowhere from before.
@@ -196,7 +199,7 @@ class VectorLanes:
             return going_on
         observation, mask = going_on.observation.copy(), going_on.mask.copy()
         final_info = info.get("final_info", {})
-        masks = self._masks(final_info, over)
+        masks = self._masks(final_info, terminated)
         for lane in np.flatnonzero(over):
             observation[lane] = self.inputs.encode(info["final_obs"][lane])
             mask[lane] = masks[lane]
@@ -241,7 +244,13 @@ def make_lanes(
             )
         return SingleLanes([env])
     build = _builder(env, options)
-    return SingleLanes([build() for _ in range(count)])
+    made = [build() for _ in range(count)]
+    if not all(isinstance(one, gymnasium.Env) for one in made):
+        raise TypeError(
+            "The function that makes an environment returned no gymnasium.Env but a "
+            f"{type(made[0]).__name__}."
+        )
+    return SingleLanes(made)
 
 
 def _builder(env: str | Callable[[], Any], options: dict[str, Any]) -> Callable[[], Any]:
@@ -274,9 +283,17 @@ def _mask(info: dict[str, Any], count: int, terminal: bool = False) -> NDArray:
     return np.ones(count, bool) if mask is None else mask
 
 
+def _where(which: NDArray, there: Places, elsewhere: Places) -> Places:
+    """Return the places of the lanes ``which`` from the one, those of the others from the other."""
+    observation, mask = elsewhere.observation.copy(), elsewhere.mask.copy()
+    observation[which], mask[which] = there.observation[which], there.mask[which]
+    return Places(observation, mask)
+
+
 def _checked(reward: Any) -> NDArray:
     """Return the rewards as float32, if they are finite numbers."""
     rewards = np.asarray(reward, np.float32)
     if not np.isfinite(rewards).all():
-        raise ValueError(f"The environment returned a reward that is no finite number: {reward}.")
+        wrong = rewards[~np.isfinite(rewards)].flat[0]
+        raise ValueError(f"The environment returned a reward that is no finite number: {wrong}.")
     return rewards

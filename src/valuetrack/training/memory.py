@@ -62,8 +62,12 @@ class Memory:
         return Transition(*(ring[seed, chosen] for ring in self._rings))
 
     def newest(self, count: int) -> Transition:
-        """Return the last transitions of every seed, (seeds, count, ...), in the order of time."""
-        where = (self.written[:, None] - count + np.arange(count)) % self.capacity
+        """Return the last transitions of every seed, (seeds, count, ...), in the order of time.
+
+        A seed that holds fewer gives them several times.
+        """
+        age = (count - 1 - np.arange(count)) % np.maximum(self.filled, 1)[:, None]
+        where = (self.written[:, None] - 1 - age) % self.capacity
         seed = np.arange(len(self.written))[:, None]
         return Transition(*(ring[seed, where] for ring in self._rings))
 
