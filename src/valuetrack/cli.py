@@ -118,9 +118,12 @@ def check(
 
 @app.command()
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help="indoor-escape.")],
+    experiment: Annotated[str, typer.Argument(help="indoor-escape or classic-control.")],
     rows: Annotated[
         str | None, typer.Option(help="Rows to run, for instance lktd-10000,dqn; all by default.")
+    ] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Of classic-control, only the rows in this environment.")
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, max=100_000, help="How many seeds; 100 by default.")
@@ -148,12 +151,15 @@ def reproduce(
       valuetrack reproduce indoor-escape --quick
 
       valuetrack reproduce indoor-escape --rows lktd-10000,dqn --seeds 20 --out runs/two-rows
+
+      valuetrack reproduce classic-control --env CartPole-v1 --seeds 10
     """
     from valuetrack.commands import reproduce as command  # noqa: PLC0415  (keeps --help fast)
 
     finished = command.reproduce(
         experiment,
         rows=rows,
+        env=env,
         seeds=seeds,
         first_seed=seed,
         steps=steps,

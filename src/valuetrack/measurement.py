@@ -133,6 +133,17 @@ def mean_squared_error(measurement: Measurement) -> Callable[[Params, Any], Arra
     return loss
 
 
+def huber_error(measurement: Measurement) -> Callable[[Params, Any], Array]:
+    r"""Return the mean of :math:`u^2/2` for residuals up to 1 and of :math:`|u| - 1/2` beyond."""
+
+    def loss(params: Params, data: Any) -> Array:
+        observed = jax.lax.stop_gradient(measurement.observe(params, data))
+        size = jnp.abs(observed - measurement.predict(params, data))
+        return jnp.mean(jnp.where(size <= 1.0, 0.5 * size**2, size - 0.5))
+
+    return loss
+
+
 def discount_of(gamma: float, terminated: Array) -> Array:
     """Return gamma * (1 - terminated). Truncation is not asked for: it bootstraps."""
     return jnp.where(terminated, 0.0, gamma)

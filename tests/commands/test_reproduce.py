@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from tests.experiments.conftest import shrink
 from valuetrack.cli import app
+from valuetrack.commands import reproduce as command
+from valuetrack.experiments.kinds import kind_of, load_spec
 from valuetrack.experiments.spec import load
 
 runner = CliRunner()
@@ -20,8 +22,13 @@ ROWS = "lktd-10000,dqn"
 def small():
     """Let the command find an experiment of a second in place of the paper's."""
     spec = shrink(load("indoor_escape"))
+
+    def only(name):
+        kind_of(name)  # refuses an unknown one
+        return spec
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("valuetrack.commands.reproduce.load", lambda name: spec)
+        patch.setattr("valuetrack.commands.reproduce.load_spec", only)
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         yield
 
@@ -89,6 +96,7 @@ def test_a_report_is_made_again_from_the_folder_alone(run):
         (["indoor-escape", "--rows", ""], "row"),
         (["indoor-escape", "--steps", "1234"], "multiple"),
         (["indoor-escape", "--seeds", "0"], "--seeds"),
+        (["indoor-escape", "--env", "CartPole-v1"], "--env is for classic-control"),
         (["indoor-escape", "--preset", "mine"], "preset"),
         (["indoor-escape", "--seed", "-1"], "--seed"),
         ([], "experiment"),
@@ -144,3 +152,13 @@ def test_a_manifest_with_missing_parts_is_one_sentence(tmp_path):
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
     assert "Traceback" not in result.output
+
+
+def test_tasks_of_classic_control_are_chosen_by_name():
+    spec = load_spec("classic-control")
+    chosen = command._rows_in(spec, "Acrobot-v1", None)
+    assert chosen == "acrobot-lktd,acrobot-dqn,acrobot-qrdqn"
+    with pytest.raises(ValueError, match="there are CartPole-v1, MountainCar-v0, LunarLander-v3"):
+        command._rows_in(spec, "LunarLander-v2", None)
+    with pytest.raises(ValueError, match="give one of them"):
+        command._rows_in(spec, "Acrobot-v1", "acrobot-dqn")

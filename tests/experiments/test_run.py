@@ -204,10 +204,10 @@ def test_a_folder_is_run_by_one_process_at_a_time(small_spec, tmp_path):
 
 @pytest.mark.parametrize("count", [1, 2, 5, 20, 33, 100])
 def test_seeds_are_split_into_groups_that_cover_them_once(count):
-    groups = split_seeds(7, count, 2)
+    groups = split_seeds(7, count, 2, 10)
     covered = [seed for first, size in groups for seed in range(first, first + size)]
     assert covered == list(range(7, 7 + count))
-    assert max(size for _, size in groups) <= runs.SEEDS_PER_UNIT
+    assert max(size for _, size in groups) <= 10
     assert count == 1 or len(groups) % 2 == 0
 
 

@@ -24,7 +24,13 @@ import jax.numpy as jnp
 from valuetrack import samplers
 from valuetrack.agents.base import Agent, build_agent
 from valuetrack.agents.losses import bootstrapped_loss, bootstrapped_mask, quantile_loss
-from valuetrack.measurement import Gradient, mean_squared_error, q_learning, sarsa
+from valuetrack.measurement import (
+    Gradient,
+    huber_error,
+    mean_squared_error,
+    q_learning,
+    sarsa,
+)
 from valuetrack.networks import Network
 from valuetrack.priors import Prior
 from valuetrack.samplers.base import Sampler
@@ -33,6 +39,9 @@ from valuetrack.types import Params
 
 Form = Literal["sarsa", "q_learning"]
 """Which measurement model a sampling agent uses."""
+Loss = Literal["squared", "huber"]
+"""How DQN weighs its residuals."""
+LOSSES = {"squared": mean_squared_error, "huber": huber_error}
 
 
 def lktd(network: Network, prior: Prior, **options: Any) -> Agent:
@@ -85,10 +94,11 @@ def dqn(
     double: bool = True,
     target_every: int = 10,
     max_gradient_norm: float | None = None,
+    loss: Loss = "squared",
 ) -> Agent:
-    """Build a DQN agent with the mean squared error."""
-    loss = mean_squared_error(q_learning(network.apply, double=double))
-    learner = samplers.adam(loss, learning_rate=learning_rate, max_gradient_norm=max_gradient_norm)
+    """Build a DQN agent with the mean squared error, or with Huber's as SB3 has it."""
+    error = LOSSES[loss](q_learning(network.apply, double=double))
+    learner = samplers.adam(error, learning_rate=learning_rate, max_gradient_norm=max_gradient_norm)
     return build_agent(network, learner, target_every=target_every)
 
 

@@ -63,8 +63,12 @@ def build_sghmc(task: Task, options: opts.SGHMCOptions) -> Agent:
 def build_dqn(task: Task, options: opts.DQNOptions) -> Agent:
     """Make a DQN agent."""
     network = build_network(task, options, task.actions)
-    norm = options.max_gradient_norm
-    return agents.dqn(network, **_baseline(options), max_gradient_norm=norm)
+    return agents.dqn(
+        network,
+        **_baseline(options),
+        max_gradient_norm=options.max_gradient_norm,
+        loss=options.loss,
+    )
 
 
 def build_bootdqn(task: Task, options: opts.BootDQNOptions) -> Agent:

@@ -85,7 +85,7 @@ class SamplerOptions(Options):
         sigma, the sd of an observation around its prediction.
     prior_sd, prior_narrow_sd, prior_wide_weight
         The prior's sd; with a narrow one, a mixture of both with that weight on the wide part.
-    form, gradient, target_every, double
+    form, gradient, target_every
         ``"q_learning"`` compares Q(s, a) with r + gamma max Q of a target network that is copied
         every so many updates, ``"sarsa"`` Q(s, a) - gamma Q(s', a') with r, differentiated as a
         ``"semi"`` or ``"full"`` gradient.
@@ -136,9 +136,10 @@ class BaselineOptions(Options):
 
 
 class DQNOptions(BaselineOptions):
-    """DQN's own: the largest norm of a gradient."""
+    """DQN's own: the largest norm of a gradient, and how residuals are weighed."""
 
     max_gradient_norm: Positive | None = 10.0
+    loss: Literal["squared", "huber"] = "huber"
 
 
 class BootDQNOptions(BaselineOptions):
@@ -194,7 +195,8 @@ def parse(kind: type[OptionsType], given: dict[str, Any], name: str) -> OptionsT
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{name}'s {where} is wrong: {message}, not {first['input']!r}.") from None
+        given_value = " ".join(repr(first["input"]).split())
+        raise ValueError(f"{name}'s {where} is wrong: {message}, not {given_value}.") from None
 
 
 def _nearest(key: str, names: Any) -> str | None:

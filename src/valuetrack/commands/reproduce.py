@@ -26,14 +26,12 @@ from rich.progress import (
 from rich.text import Text
 
 from valuetrack.experiments import run as runs
-from valuetrack.experiments.spec import ExperimentSpec, PresetName, SpecError, load, parse
+from valuetrack.experiments.kinds import Spec, load_spec
+from valuetrack.experiments.spec import ExperimentSpec, PresetName
 from valuetrack.experiments.timing import CONFIGURATIONS, first_rows, time_updates
 from valuetrack.experiments.workers import call_in_process
 from valuetrack.report import write_report
 from valuetrack.store import RunFolder
-
-EXPERIMENTS = {"indoor-escape": "indoor_escape"}
-"""The name on the command line -> the experiment file."""
 
 DEFAULT_SEEDS = 100
 
@@ -42,6 +40,7 @@ def reproduce(
     experiment: str,
     *,
     rows: str | None,
+    env: str | None,
     seeds: int | None,
     first_seed: int,
     steps: int | None,
@@ -53,11 +52,8 @@ def reproduce(
     console: Console,
 ) -> bool:
     """Run, or go on with, an experiment; return False if it was stopped before its end."""
-    if experiment not in EXPERIMENTS:
-        raise SpecError(
-            f"There is no experiment {experiment!r}; there is {', '.join(EXPERIMENTS)}."
-        )
-    spec = load(EXPERIMENTS[experiment])
+    spec = load_spec(experiment)
+    rows = rows if env is None else _rows_in(spec, env, rows)
     request = _request(spec, rows, seeds, first_seed, steps, preset, quick=quick)
     path = out or Path("runs") / (f"{experiment}-quick" if quick else experiment)
     folder = runs.open_or_create(path, request, resume=resume)
@@ -70,15 +66,28 @@ def reproduce(
     if not finished:
         console.print(f"Stopped. The same command goes on from here; the run is in {path}.")
         return False
-    if timing and not quick:
-        _measure_times(folder, request, console)
+    if timing and not quick and isinstance(request.spec, ExperimentSpec):
+        _measure_times(folder, request.spec, preset, console)
     page = write_report(folder, console)
     console.print(f"Report: {page}")
     return True
 
 
+def _rows_in(spec: Spec, env: str, rows: str | None) -> str:
+    """Return the ids of the rows in one environment, as the option has them."""
+    if rows is not None:
+        raise ValueError("--env and --rows both choose rows; give one of them.")
+    if isinstance(spec, ExperimentSpec):
+        raise ValueError(f"{spec.name} has one environment; --env is for classic-control.")
+    chosen = [row.id for row in spec.rows if row.env == env]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(row.env for row in spec.rows))
+        raise ValueError(f"{spec.name} has no task {env!r}; there are {known}.")
+    return ",".join(chosen)
+
+
 def _request(
-    spec: ExperimentSpec,
+    spec: Spec,
     rows: str | None,
     seeds: int | None,
     first_seed: int,
@@ -105,11 +114,11 @@ def _run(
 ) -> bool:
     """Run the requested rows of a folder with a bar for each row."""
     manifest = folder.manifest()
-    spec = parse(manifest["spec"], "manifest.json")
+    spec = runs.read_spec(manifest)
     tasks: dict[str, Any] = {}
     for unit in runs.planned_units(manifest, spec):
         if unit.row.id in request.rows and not folder.is_finished(unit.row.id, unit.name):
-            steps = spec.training.steps * unit.seeds
+            steps = spec.steps_of(unit.row.id) * unit.seeds
             if unit.row.id not in tasks:
                 tasks[unit.row.id] = progress.add_task(unit.row.id, total=0, seeds=0)
             task = progress.tasks[tasks[unit.row.id]]
@@ -172,19 +181,21 @@ def _stoppable() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _measure_times(folder: RunFolder, request: runs.Request, console: Console) -> None:
+def _measure_times(
+    folder: RunFolder, spec: ExperimentSpec, preset: PresetName, console: Console
+) -> None:
     """Add the table of computation costs to a run that does not have it yet."""
     if (folder.path / "timing.json").is_file():
         return
-    total = len(CONFIGURATIONS) * len(first_rows(request.spec))
+    total = len(CONFIGURATIONS) * len(first_rows(spec))
     columns = (TextColumn("time per update"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=total)
         # On one core, with one thread: two threads only get into each other's way at these sizes.
         rows = call_in_process(
             time_updates,
-            request.spec,
-            request.preset,
+            spec,
+            preset,
             advance=lambda: progress.advance(task),
         )
     folder.write_json(

@@ -15,13 +15,11 @@ from typing import Any, NamedTuple
 import jax
 
 from valuetrack import __version__
-from valuetrack.experiments.spec import LABELS, ExperimentSpec, PresetName, parse
-from valuetrack.experiments.unit import Unit, plan_segments
+from valuetrack.experiments.kinds import Spec, kind_of
+from valuetrack.experiments.spec import LABELS, PresetName
+from valuetrack.experiments.unit import Unit
 from valuetrack.experiments.workers import run_here, run_in_processes
 from valuetrack.store import RunFolder, StoreError
-
-SEEDS_PER_UNIT = 10
-"""Most seeds that are trained side by side; wider is hardly faster on a CPU."""
 
 FORMAT = 1
 
@@ -29,7 +27,7 @@ FORMAT = 1
 class Request(NamedTuple):
     """What to run."""
 
-    spec: ExperimentSpec
+    spec: Spec
     preset: PresetName
     rows: tuple[str, ...]
     first_seed: int
@@ -49,7 +47,7 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
     Rows may be added to a run of the same spec, preset and first seed; a row that is there keeps
     the units it was begun with, and what is finished stays as it is.
     """
-    plan_segments(request.spec)
+    kind_of(request.spec.name).check(request.spec)
     for row in request.rows:
         request.spec.row(row)
     if not (Path(path) / "manifest.json").is_file():
@@ -86,7 +84,7 @@ def run(
     """
     stop = stop or threading.Event()
     manifest = folder.manifest()
-    spec = parse(manifest["spec"], "manifest.json")
+    spec = read_spec(manifest)
     pending = [
         unit
         for unit in planned_units(manifest, spec)
@@ -102,7 +100,12 @@ def run(
     return not stop.is_set()
 
 
-def planned_units(manifest: dict[str, Any], spec: ExperimentSpec) -> list[Unit]:
+def read_spec(manifest: dict[str, Any]) -> Any:
+    """Return the specification that a run was made with."""
+    return kind_of(manifest["experiment"]).parse(manifest["spec"], "manifest.json")
+
+
+def planned_units(manifest: dict[str, Any], spec: Spec) -> list[Unit]:
     """Return all units of a run: the first of every row, then the second, and so on.
 
     In this order every row has some seeds early.
@@ -133,17 +136,18 @@ def _manifest(request: Request) -> dict[str, Any]:
 
 def _row_entry(request: Request, row_id: str) -> dict[str, Any]:
     row = request.spec.row(row_id)
+    most = kind_of(request.spec.name).seeds_per_unit
     return {
         **row.model_dump(mode="json"),
         "label": LABELS[row.algorithm],
-        "units": split_seeds(request.first_seed, request.seeds, worker_count()),
+        "units": split_seeds(request.first_seed, request.seeds, worker_count(), most),
         "commit": commit(),  # of its own: rows may be added to a folder later
     }
 
 
-def split_seeds(first: int, count: int, workers: int) -> list[list[int]]:
+def split_seeds(first: int, count: int, workers: int, most: int) -> list[list[int]]:
     """Cut seeds into [first, count] groups of nearly equal size, enough to keep workers busy."""
-    groups = -(-count // SEEDS_PER_UNIT)
+    groups = -(-count // most)
     groups = min(count, -(-groups // workers) * workers)
     base, extra = divmod(count, groups)
     sizes = [base + (i < extra) for i in range(groups)]
@@ -174,7 +178,7 @@ def _check_same(path: Any, manifest: dict[str, Any], request: Request) -> None:
 
 def _done(folder: RunFolder, entry: dict[str, Any]) -> bool:
     return all(
-        folder.is_finished(entry["id"], Unit(None, first, count).name)  # type: ignore[arg-type]
+        folder.is_finished(entry["id"], Unit(None, first, count).name)
         for first, count in entry["units"]
     )
 

@@ -172,6 +172,11 @@ class ExperimentSpec(_Section):
         known = ", ".join(row.id for row in self.rows)
         raise SpecError(f"There is no row {row_id!r} in {self.name}; there are {known}.")
 
+    def steps_of(self, row_id: str) -> int:
+        """Return how many environment steps a seed of a row takes; here the same for all."""
+        self.row(row_id)
+        return self.training.steps
+
     def with_steps(self, steps: int) -> ExperimentSpec:
         """Return the same experiment with another number of environment steps."""
         data = self.model_dump()
@@ -198,21 +203,25 @@ def parse(data: dict[str, Any], source: str) -> ExperimentSpec:
 
 def load(name: str) -> ExperimentSpec:
     """Read one of the experiments that come with the library, for instance ``indoor_escape``."""
-    return load_file(_specs_folder() / f"{name}.toml")
+    return load_file(specs_folder() / f"{name}.toml")
 
 
 def load_file(path: Path) -> ExperimentSpec:
     """Read an experiment from a TOML file."""
+    return parse(read_toml(path), path.name)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SpecError(f"There is no file {path}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{path} is not valid TOML: {error}.") from error
-    return parse(data, path.name)
 
 
-def _specs_folder() -> Path:
+def specs_folder() -> Path:
     """Return the folder of the TOML files: beside this file if installed, else the repository's."""
     here = Path(__file__).resolve().parent
     installed = here / "specs"

@@ -34,7 +34,7 @@ class StopFlag(Protocol):
 class Unit(NamedTuple):
     """A group of seeds of a row."""
 
-    row: RowSpec
+    row: Any
     first_seed: int
     seeds: int
 

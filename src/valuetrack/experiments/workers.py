@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
-from valuetrack.experiments.spec import PresetName, parse
-from valuetrack.experiments.unit import StopFlag, Unit, UnitRun
+from valuetrack.experiments.kinds import kind_of
+from valuetrack.experiments.spec import PresetName
+from valuetrack.experiments.unit import StopFlag, Unit
 from valuetrack.store import RunFolder
 
 PATIENCE_SECONDS = 0.5
@@ -137,7 +138,8 @@ def _work(path: str, index: int, tasks: Any, messages: Any, halt: Any) -> None:
     _pin(index)
     stop = _Flag(halt)
     folder = RunFolder.open(path)
-    spec = parse(folder.manifest()["spec"], "manifest.json")
+    manifest = folder.manifest()
+    spec = kind_of(manifest["experiment"]).parse(manifest["spec"], "manifest.json")
     try:
         while not stop.is_set():
             try:
@@ -179,8 +181,9 @@ def _run_unit(
 ) -> None:
     manifest = folder.manifest()
     preset: PresetName = manifest["preset"]
-    spec = parse(manifest["spec"], "manifest.json")
-    run = UnitRun(unit, spec, preset, folder)
+    kind = kind_of(manifest["experiment"])
+    spec = kind.parse(manifest["spec"], "manifest.json")
+    run = kind.runner(unit, spec, preset, folder)
     run.run(stop, lambda steps: advance(unit.row.id, steps))
 
 

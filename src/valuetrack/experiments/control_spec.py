@@ -1,0 +1,108 @@
+"""The specification of the classic control experiment, read from TOML."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from valuetrack.algorithms import ALGORITHMS
+from valuetrack.algorithms.options import parse as parse_options
+from valuetrack.experiments.spec import Algorithm, PresetName, SpecError
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EvaluationSpec(_Section):
+    """How often a policy is tried out, and on how many episodes."""
+
+    points: Count = 100
+    episodes: Count = 5
+
+
+class QuickControlSpec(_Section):
+    """The run that gives a first look."""
+
+    rows: tuple[str, ...]
+    seeds: Count
+    steps: Count
+
+
+class ControlRow(_Section):
+    """One algorithm on one task.
+
+    Attributes
+    ----------
+    id, algorithm, env, steps
+        The row's name, who learns where, and for how many environment steps.
+    options
+        Those of the algorithm's class; what is not given stands in the file's ``[options]``.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    algorithm: Algorithm
+    env: str
+    steps: Count
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _options_exist(self) -> ControlRow:
+        parse_options(ALGORITHMS[self.algorithm].options_type, self.options, self.id)
+        return self
+
+
+class ControlSpec(_Section):
+    """The whole experiment."""
+
+    name: str
+    evaluation: EvaluationSpec
+    quick: QuickControlSpec
+    rows: tuple[ControlRow, ...]
+
+    def row(self, row_id: str) -> ControlRow:
+        """Return a row by its id."""
+        for row in self.rows:
+            if row.id == row_id:
+                return row
+        known = ", ".join(row.id for row in self.rows)
+        raise SpecError(f"There is no row {row_id!r} in {self.name}; there are {known}.")
+
+    def steps_of(self, row_id: str) -> int:
+        """Return how many environment steps a seed of a row takes."""
+        return self.row(row_id).steps
+
+    def with_steps(self, steps: int) -> ControlSpec:
+        """Return the same experiment with another number of environment steps in all rows."""
+        data = self.model_dump()
+        for row in data["rows"]:
+            row["steps"] = steps
+        return parse_control(data, f"{self.name} with {steps} steps")
+
+    def hash(self, preset: PresetName) -> str:
+        """Return a fingerprint of all that decides a row's numbers, except which rows are run."""
+        data = self.model_dump(mode="json", exclude={"quick"})
+        text = json.dumps([data, preset], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parse_control(data: dict[str, Any], source: str) -> ControlSpec:
+    """Check a specification, and say in one sentence what is wrong with it."""
+    data = dict(data)
+    common = data.pop("options", {})
+    rows = [
+        {**row, "options": {**common.get(row.get("algorithm"), {}), **row.get("options", {})}}
+        for row in data.get("rows", [])
+    ]
+    try:
+        return ControlSpec.model_validate({**data, "rows": rows})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
+        raise SpecError(f"{source}: {where}: {what.removeprefix('Value error, ')}.") from error

@@ -1,0 +1,180 @@
+"""Run one unit of the classic control experiment: some seeds of one algorithm on one task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from valuetrack import modelfile
+from valuetrack.algorithms import ALGORITHMS
+from valuetrack.experiments.control_spec import ControlSpec
+from valuetrack.experiments.spec import PresetName
+from valuetrack.experiments.unit import StopFlag, Unit
+from valuetrack.store import Columns, RunFolder, StoreError
+from valuetrack.training.checkpoint import from_arrays, to_arrays
+
+CHECKPOINT_SECONDS = 60.0
+BEST = "best.vt"
+
+
+def plan_points(cycles: int, points: int) -> list[int]:
+    """Return after how many cycles a policy is tried out: ``points`` times, evenly, the last last.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer cycles than points.
+    """
+    if cycles < points:
+        raise ValueError(
+            f"{points} evaluations need at least as many cycles of training, not {cycles}; "
+            "ask for more steps."
+        )
+    return [round(cycles * (index + 1) / points) for index in range(points)]
+
+
+class ControlRun:
+    """One unit's training, from its checkpoint if there is one, to its tables.
+
+    At every point the policy plays its evaluation episodes, and the parameters of the best mean
+    so far are kept.
+    """
+
+    def __init__(
+        self, unit: Unit, spec: ControlSpec, preset: PresetName, folder: RunFolder
+    ) -> None:
+        del preset  # there is one set of settings
+        self.unit, self.spec, self.folder = unit, spec, folder
+        row = spec.row(unit.row.id)
+        self.agent = ALGORITHMS[row.algorithm](
+            row.env, seed=unit.first_seed, seeds=unit.seeds, samples=1, **row.options
+        )
+        per_cycle = self.agent.trainer.settings.transitions_per_cycle
+        self.points = plan_points(-(-row.steps // per_cycle), spec.evaluation.points)
+        self.best = np.full(unit.seeds, -np.inf)
+        self.best_params = jax.tree.map(np.array, self.agent.trainer.agent_state.learner.params)
+        self.records: Columns = {}
+        self.seconds = 0.0
+
+    def run(self, stop: StopFlag, advance: Callable[[int], None]) -> bool:
+        """Train to the end and write the tables; keep the state and return False if stopped."""
+        done = self._load()
+        began = saved = time.monotonic()
+        spent = self.seconds
+        advance(self.agent.num_timesteps * self.unit.seeds)
+        for index in range(done, len(self.points)):
+            before = self.agent.num_timesteps
+            self._advance(index)
+            now = time.monotonic()
+            self.seconds = spent + now - began
+            advance((self.agent.num_timesteps - before) * self.unit.seeds)
+            if stop.is_set() or now - saved > CHECKPOINT_SECONDS:
+                self._save(index + 1)
+                saved = now
+            if stop.is_set():
+                return False
+        self._finish()
+        return True
+
+    def _advance(self, index: int) -> None:
+        """Train up to one point, and try the policy out there."""
+        trainer = self.agent.trainer
+        trace, _ = trainer.run(self.points[index] - trainer.cycles)
+        returns = self.agent.evaluate(self.spec.evaluation.episodes, seed=index + 1)
+        # A seed that has diverged plays on with whatever its network says; that is no result.
+        mean = np.where(trainer.diverged >= 0, -np.inf, returns.mean(axis=1))
+        better = mean > self.best
+        self.best = np.where(better, mean, self.best)
+        params = trainer.agent_state.learner.params
+        self.best_params = jax.tree.map(
+            lambda old, new: np.where(
+                better.reshape(-1, *(1,) * (old.ndim - 1)), np.asarray(new), old
+            ),
+            self.best_params,
+            params,
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            training = np.asarray(trace.returns, np.float64) / np.asarray(trace.episodes)
+        count = self.unit.seeds
+        self._append(
+            {
+                "row": np.full(count, self.unit.row.id),
+                "seed": self._seeds,
+                "point": np.full(count, index + 1),
+                "step": np.full(count, self.agent.num_timesteps),
+                "training_return": training,
+                "training_episodes": np.asarray(trace.episodes, np.int64),
+                "evaluation_return": returns.mean(axis=1),
+                "best_return": np.where(np.isfinite(self.best), self.best, np.nan),
+                "diverged": trainer.diverged >= 0,
+            }
+        )
+
+    def _finish(self) -> None:
+        diverged = self.agent.trainer.diverged.astype(np.int64)
+        seeds = {
+            "row": np.full(self.unit.seeds, self.unit.row.id),
+            "seed": self._seeds,
+            "diverged_at": diverged,
+            "best_return": np.where(np.isfinite(self.best), self.best, np.nan),
+            "wall_seconds": np.full(self.unit.seeds, self.seconds / self.unit.seeds),
+        }
+        info = {
+            "row": self.unit.row.id,
+            "first_seed": self.unit.first_seed,
+            "seeds": self.unit.seeds,
+            "wall_seconds": round(self.seconds, 3),
+            "updates": self.agent.trainer.updates,
+            "diverged": [int(seed) for seed in self._seeds[diverged >= 0]],
+        }
+        path = self.folder.unit_path(self.unit.row.id, self.unit.name)
+        path.mkdir(parents=True, exist_ok=True)
+        modelfile.save(
+            path / BEST, to_arrays(self.best_params, "params."), {"row": self.unit.row.id}
+        )
+        tables = {"points": self.records, "seeds": seeds}
+        self.folder.finish_unit(self.unit.row.id, self.unit.name, tables, info)
+
+    def _append(self, rows: Columns) -> None:
+        if not self.records:
+            self.records = rows
+            return
+        self.records = {name: np.concatenate([self.records[name], rows[name]]) for name in rows}
+
+    def _save(self, done: int) -> None:
+        arrays = {
+            **{f"trainer.{name}": array for name, array in self.agent.trainer.arrays().items()},
+            **{f"records.{name}": column for name, column in self.records.items()},
+            **to_arrays(self.best_params, "best_params."),
+            "best": self.best,
+            "place": np.array([done, self.seconds]),
+        }
+        self.folder.save_checkpoint(self.unit.row.id, self.unit.name, arrays)
+
+    def _load(self) -> int:
+        """Take up the saved state, if there is one; return how many points are done."""
+        saved = self.folder.load_checkpoint(self.unit.row.id, self.unit.name)
+        if saved is None:
+            return 0
+        try:
+            self.agent.trainer.restore(_part(saved, "trainer."))
+            self.best_params = from_arrays(saved, self.best_params, "best_params.")
+            self.best = saved["best"]
+            self.records = _part(saved, "records.")
+            self.seconds = float(saved["place"][1])
+            return int(saved["place"][0])
+        except (ValueError, KeyError) as error:
+            path = self.folder.unit_path(self.unit.row.id, self.unit.name)
+            raise StoreError(f"The checkpoint in {path} does not fit; delete it.") from error
+
+    @property
+    def _seeds(self) -> Any:
+        return np.arange(self.unit.first_seed, self.unit.first_seed + self.unit.seeds)
+
+
+def _part(arrays: Columns, prefix: str) -> Columns:
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,193 @@
+"""The classic control experiment: its settings, its points, and going on after a stop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from valuetrack import modelfile
+from valuetrack.algorithms import ALGORITHMS
+from valuetrack.algorithms.options import parse as parse_options
+from valuetrack.experiments import run as runs
+from valuetrack.experiments.control_spec import parse_control
+from valuetrack.experiments.control_unit import plan_points
+from valuetrack.experiments.kinds import kind_of, load_spec
+from valuetrack.experiments.run import Request, open_or_create, run
+from valuetrack.experiments.spec import SpecError
+
+SMALL = {"hidden": (8,), "batch_size": 8, "replay_capacity": 200, "learning_starts": 20}
+
+
+def small_spec(**changes):
+    rows = [
+        {"id": "cartpole-lktd", "algorithm": "lktd", "env": "CartPole-v1", "steps": 200,
+         "options": {**SMALL, "step_size": 1e-5}},
+        {"id": "cartpole-dqn", "algorithm": "dqn", "env": "CartPole-v1", "steps": 200,
+         "options": {**SMALL, "steps_per_update": 10, "updates_per_cycle": 5}},
+    ]  # fmt: skip
+    data = {
+        "name": "classic-control",
+        "evaluation": {"points": 5, "episodes": 2},
+        "quick": {"rows": ["cartpole-dqn"], "seeds": 1, "steps": 200},
+        "rows": rows,
+        **changes,
+    }
+    return parse_control(data, "small")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    spec = small_spec()
+    request = Request(spec, "reference", ("cartpole-lktd", "cartpole-dqn"), 3, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "worker_count", lambda: 1)
+        folder = open_or_create(tmp_path_factory.mktemp("runs") / "whole", request, resume=True)
+    assert run(folder, workers=0)
+    return folder
+
+
+def test_the_twelve_rows_have_the_hyperparameters_of_the_paper():
+    spec = load_spec("classic-control")
+    tasks = ("cartpole", "mountaincar", "lunarlander", "acrobot")
+    assert {row.id for row in spec.rows} == {
+        f"{t}-{a}" for t in tasks for a in ("lktd", "dqn", "qrdqn")
+    }
+    steps = {
+        "cartpole": 100_000,
+        "mountaincar": 200_000,
+        "lunarlander": 200_000,
+        "acrobot": 100_000,
+    }
+    for row in spec.rows:
+        task = row.id.split("-")[0]
+        assert row.steps == steps[task]
+        options = parse_options(ALGORITHMS[row.algorithm].options_type, row.options, row.id)
+        assert options.hidden == (256, 256)
+        assert options.batch_size == (64 if task == "cartpole" else 128)
+        if row.algorithm == "lktd":
+            assert (options.pseudo_population, options.observation_sd) == (20_000, 1.0)
+            assert (options.inner_iterations, options.form) == (5, "q_learning")
+    lktd = spec.row("mountaincar-lktd").options
+    assert (lktd["step_size"], lktd["prior_sd"], lktd["replay_capacity"]) == (1e-4, 0.5, 10_000)
+    # 100 environment steps between two copies, 16 updates after every 32 steps.
+    assert lktd["target_every"] == 50
+    # Copies every 10 steps are one at the beginning of each phase of 128 updates.
+    assert spec.row("cartpole-dqn").options["target_every"] == 128
+    assert spec.row("lunarlander-qrdqn").env == "LunarLander-v3"
+
+
+def test_points_hold_every_seed_and_the_best_never_falls(whole):
+    points = whole.table("points")
+    assert set(points["row"]) == {"cartpole-lktd", "cartpole-dqn"}
+    for row in ("cartpole-lktd", "cartpole-dqn"):
+        for seed in (3, 4):
+            chosen = (points["row"] == row) & (points["seed"] == seed)
+            np.testing.assert_array_equal(points["step"][chosen], [40, 80, 120, 160, 200])
+            np.testing.assert_array_equal(points["point"][chosen], [1, 2, 3, 4, 5])
+            best = points["best_return"][chosen]
+            np.testing.assert_array_equal(
+                best, np.maximum.accumulate(points["evaluation_return"][chosen])
+            )
+            assert points["training_episodes"][chosen].sum() > 3
+    assert not points["diverged"].any()
+
+
+def test_the_best_parameters_are_kept_for_every_seed(whole):
+    path = whole.unit_path("cartpole-lktd", "seeds-0003-0004") / "best.vt"
+    arrays, description = modelfile.load(path)
+    assert description == {"row": "cartpole-lktd"}
+    assert all(array.shape[0] == 2 for array in arrays.values())
+
+
+class StopAfter:
+    """A flag that is raised when it has been asked so often."""
+
+    def __init__(self, asked):
+        self.left = asked
+
+    def is_set(self):
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize("asked", [2, 9])
+def test_a_stopped_run_goes_on_to_the_same_bits(whole, tmp_path, monkeypatch, asked):
+    monkeypatch.setattr(runs, "worker_count", lambda: 1)
+    request = Request(small_spec(), "reference", ("cartpole-lktd", "cartpole-dqn"), 3, 2)
+    folder = open_or_create(tmp_path / "run", request, resume=True)
+    assert not run(folder, workers=0, stop=StopAfter(asked))
+    folder = open_or_create(tmp_path / "run", request, resume=True)
+    assert run(folder, workers=0)
+    left, right = whole.table("points"), folder.table("points")
+    for column in left:
+        np.testing.assert_array_equal(left[column], right[column], err_msg=column)
+    for row in ("cartpole-lktd", "cartpole-dqn"):
+        kept = [
+            modelfile.load(f.unit_path(row, "seeds-0003-0004") / "best.vt")[0]
+            for f in (whole, folder)
+        ]
+        for name, array in kept[0].items():
+            np.testing.assert_array_equal(array, kept[1][name])
+
+
+def test_a_seed_that_diverges_is_no_result(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "worker_count", lambda: 1)
+    spec = small_spec()
+    row = spec.rows[0].model_dump()
+    row["options"]["step_size"] = 1e6
+    broken = small_spec(rows=[row])
+    request = Request(broken, "reference", ("cartpole-lktd",), 0, 1)
+    folder = open_or_create(tmp_path / "run", request, resume=True)
+    assert run(folder, workers=0)
+    assert folder.table("seeds")["diverged_at"][0] > 0
+    points = folder.table("points")
+    assert points["diverged"][-1]
+    assert not np.isinf(points["best_return"]).any()
+
+
+@pytest.mark.parametrize(("cycles", "points"), [(100, 100), (391, 100), (25_000, 100), (7, 5)])
+def test_points_lie_evenly_and_end_with_the_training(cycles, points):
+    planned = plan_points(cycles, points)
+    assert len(set(planned)) == points
+    assert planned[-1] == cycles
+    gaps = np.diff([0, *planned])
+    assert gaps.min() >= 1
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_fewer_cycles_than_points_are_refused():
+    with pytest.raises(ValueError, match="ask for more steps"):
+        plan_points(50, 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"colour": "red"}, "colour: unknown key"),
+        ({"evaluation": {"points": 0}}, "evaluation.points"),
+        ({"rows": [{"id": "a", "algorithm": "ppo", "env": "x", "steps": 1}]}, "algorithm"),
+        (
+            {"rows": [{"id": "a", "algorithm": "dqn", "env": "x", "steps": 1,
+                       "options": {"learning_rat": 1}}]},
+            "did you mean learning_rate",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_key_or_value_is_one_sentence(change, sentence):
+    with pytest.raises(SpecError) as caught:
+        small_spec(**change)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_rows_and_experiments_are_refused():
+    with pytest.raises(SpecError, match="There is no row 'x'"):
+        small_spec().row("x")
+    with pytest.raises(SpecError, match="There is no experiment 'classic'"):
+        kind_of("classic")
+
+
+def test_other_step_counts_reach_every_row():
+    assert {row.steps for row in small_spec().with_steps(77).rows} == {77}
+    assert small_spec().steps_of("cartpole-dqn") == 200
+    assert small_spec().hash("reference") != small_spec().with_steps(77).hash("reference")
