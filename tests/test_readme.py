@@ -13,7 +13,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
-def test_python_examples_run(code, capsys):
+def test_python_examples_run(code, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write files
     namespace: dict[str, object] = {}
     exec(compile(code, "README.md", "exec"), namespace)
     printed = capsys.readouterr().out
