@@ -1,4 +1,4 @@
-"""How far a pool of sampled values is from values that are known exactly.
+"""How far sampled values are from exact ones, and robust averages over seeds.
 
 In NumPy, outside of compiled code: a pool of 3000 samples of 400 values is sorted in 8 ms here,
 whereas XLA's sort takes some 200 ms on a CPU, as long as a thousand updates.
@@ -6,7 +6,7 @@ whereas XLA's sort takes some 200 ms on a CPU, as long as a thousand updates.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -116,3 +116,63 @@ def _legal_mean(values: Floats, legal: Bools) -> Floats:
     """Average over states, the first axis, counting only where the action is legal."""
     total = np.where(legal, values, 0.0).sum(axis=0)
     return np.asarray(total / legal.sum(axis=0))
+
+
+class Statistic(Protocol):
+    """A statistic along one axis of an array, such as `interquartile_mean`."""
+
+    def __call__(self, values: Floats, axis: int) -> Any: ...  # noqa: D102
+
+
+def interquartile_mean(values: Floats, axis: int = 0) -> Floats:
+    """Return the mean of the middle half: the lower and the upper quarter are cut.
+
+    A quarter of n values is the whole number below n / 4, as in ``scipy.stats.trim_mean``; with
+    fewer than four values nothing is cut.
+
+    Raises
+    ------
+    ValueError
+        If there are no values along the axis.
+    """
+    ordered = np.moveaxis(np.sort(np.asarray(values, dtype=np.float64), axis=axis), axis, 0)
+    size = ordered.shape[0]
+    if not size:
+        raise ValueError("There is no interquartile mean of no values.")
+    middle = ordered[size // 4 : size - size // 4].mean(axis=0)
+    # A NaN sorts to the end and would be cut; it must show.
+    return np.asarray(np.where(np.isnan(ordered[-1]), np.nan, middle))
+
+
+def bootstrap_interval(
+    values: Floats,
+    statistic: Statistic,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of a statistic.
+
+    Parameters
+    ----------
+    values
+        Independent values, (n,): of seeds, not of a seed's episodes.
+    statistic
+        Called once, with all resamples as the rows of an array and ``axis=1``.
+    level
+        Of the interval.
+    resamples, seed
+        How often to draw n values with replacement, and the seed of the draws.
+
+    Raises
+    ------
+    ValueError
+        If the values are not a list of at least one number.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 1 or not values.size:
+        raise ValueError(f"A bootstrap needs values of shape (n,), not {values.shape}.")
+    draws = np.random.default_rng(seed).integers(values.size, size=(resamples, values.size))
+    found = statistic(values[draws], axis=1)
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

@@ -10,19 +10,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
 from valuetrack.files import write_atomically
 from valuetrack.report.claims import Claim, claims
+from valuetrack.report.control_claims import control_claims
+from valuetrack.report.control_data import load_control
+from valuetrack.report.control_page import control_page
+from valuetrack.report.control_summary import summarise_control
+from valuetrack.report.control_tables import control_claims_table, control_tables
 from valuetrack.report.data import Run, load
 from valuetrack.report.html import page
 from valuetrack.report.render import Table, to_html, to_markdown, to_rich
 from valuetrack.report.summary import SUMMARY, summarise, summarise_run
 from valuetrack.report.tables import claims_table, tables
-from valuetrack.store import RunFolder
+from valuetrack.store import RunFolder, StoreError
 
 if TYPE_CHECKING:
     from valuetrack.report.figures import Drawing
@@ -68,43 +74,88 @@ def write_report(folder: RunFolder, console: Console | None = None) -> Path:
     Raises
     ------
     StoreError
-        If no unit of the run is finished.
+        If no unit of the run is finished, or its experiment has no report.
     """
     console = console or Console()
-    run = load(folder)
-    summary = summarise_run(run)
-    folder.write_json(SUMMARY, summary)
-    shown = [claims_table(run, claims(run, summary)), *tables(run, summary)]
-    _write(folder.path / TABLES, _markdown(run, shown))
-    hints = [NO_TIMES] if run.timing is None else []
-    drawings = _drawings(run)
-    if drawings is None:
-        hints.append(NO_PLOT)
-    for drawing in drawings or []:
+    experiment = folder.manifest()["experiment"]
+    if experiment not in _MAKERS:
+        raise StoreError(f"{folder.path} is a run of {experiment!r}, of which there is no report.")
+    made = _MAKERS[experiment](folder)
+    folder.write_json(SUMMARY, made.summary)
+    markdown = [to_markdown(table) for table in (made.claims, *made.tables)]
+    _write(folder.path / TABLES, "\n".join([*markdown, *made.remarks]))
+    for drawing in made.drawings:
         _write_drawing(folder.path / FIGURES, drawing)
-    content = page(run, shown[0], shown[1:], drawings or [], " ".join(hints))
-    _write(folder.path / PAGE, content)
-    for table in [*shown[1:], shown[0]]:
+    _write(folder.path / PAGE, made.page)
+    for table in [*made.tables, made.claims]:
         console.print(to_rich(table, console.width))
-    for hint in hints:
+    for hint in made.hints:
         console.print(hint, style="yellow", markup=False)
     return folder.path / PAGE
 
 
-def _markdown(run: Run, shown: list[Table]) -> str:
-    parts = [to_markdown(table) for table in shown]
-    return "\n".join([*parts, f"{NO_TIMES}\n"] if run.timing is None else parts)
+class _Made(NamedTuple):
+    """A report before it is written; ``remarks`` are lines that end ``tables.md``."""
+
+    summary: Mapping[str, Any]
+    claims: Table
+    tables: list[Table]
+    drawings: list[Drawing]
+    hints: list[str]
+    remarks: list[str]
+    page: str
 
 
-def _drawings(run: Run) -> list[Drawing] | None:
-    """Return the figures, or ``None`` if Matplotlib is not installed."""
-    try:
+def _indoor_escape(folder: RunFolder) -> _Made:
+    run = load(folder)
+    summary = summarise_run(run)
+    verdicts, shown = claims_table(run, claims(run, summary)), tables(run, summary)
+
+    def drawings_of_run() -> list[Drawing]:
         from valuetrack.report.figures import draw  # noqa: PLC0415 - needs an extra
+
+        return draw(run)
+
+    hints = [NO_TIMES] if run.timing is None else []
+    remarks = [f"{hint}\n" for hint in hints]
+    drawings = _drawn(drawings_of_run, hints)
+    content = page(run, verdicts, shown, drawings, " ".join(hints))
+    return _Made(summary, verdicts, shown, drawings, hints, remarks, content)
+
+
+def _classic_control(folder: RunFolder) -> _Made:
+    run = load_control(folder)
+    summary = summarise_control(run)
+    verdicts = control_claims_table(run, summary, control_claims(run, summary))
+    shown = control_tables(run, summary)
+
+    def drawings_of_run() -> list[Drawing]:
+        from valuetrack.report.control_figures import draw_control  # noqa: PLC0415 - needs an extra
+
+        return draw_control(run, summary)
+
+    hints: list[str] = []
+    drawings = _drawn(drawings_of_run, hints)
+    content = control_page(run, verdicts, shown, drawings, " ".join(hints))
+    return _Made(summary, verdicts, shown, drawings, hints, [], content)
+
+
+_MAKERS: Mapping[str, Callable[[RunFolder], _Made]] = {
+    "indoor-escape": _indoor_escape,
+    "classic-control": _classic_control,
+}
+"""The experiment's name -> what makes its report."""
+
+
+def _drawn(draw: Callable[[], list[Drawing]], hints: list[str]) -> list[Drawing]:
+    """Return the figures; without Matplotlib none, and add a hint."""
+    try:
+        return draw()
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        return None
-    return draw(run)
+        hints.append(NO_PLOT)
+        return []
 
 
 def _write_drawing(path: Path, drawing: Drawing) -> None:

@@ -18,7 +18,7 @@ OPEN = 0.2
 """The probability from which on an action counts as kept open."""
 
 _ACTIONS = ("E", "N")
-_ABSENT = "not measured in this run"
+ABSENT = "not measured in this run"
 
 Close = Callable[[Statistics, paper.Figure], bool]
 
@@ -70,7 +70,7 @@ def _falls(run: Run, summary: Summary, algorithm: str, metric: str) -> Claim:
     name = {"mse": "MSE", "width": "width"}[metric]
     statement = f"{algorithm.upper()}: {name} falls as N rises"
     if len(rows) < 2:
-        return Claim(statement, _ABSENT, None)
+        return Claim(statement, ABSENT, None)
     digits = 6 if metric == "mse" else 3
     rises, texts = [], []
     for action in _ACTIONS:
@@ -105,7 +105,7 @@ def _near(run: Run, summary: Summary, metric: str, what: str, close: Close) -> C
         if ours["mean"] is None or not close(ours, theirs):
             far.append(f"{row.name} {action} ({ours['mean'] or math.nan:.5f}, {theirs.mean:.5f})")
     if not total:
-        return Claim(statement, _ABSENT, None)
+        return Claim(statement, ABSENT, None)
     measured = f"{total - len(far)} of {total} figures"
     return Claim(statement, "; not: ".join([measured, *([", ".join(far)] if far else [])]), not far)
 
@@ -141,7 +141,7 @@ def _times_worse(run: Run, summary: Summary, id: str, label: str, low: float, hi
     row, best = run.row(id), run.largest("lktd")
     statement = f"{label}: MSE {bounds} times that of LKTD"
     if row is None or best is None:
-        return Claim(statement, _ABSENT, None)
+        return Claim(statement, ABSENT, None)
     ratios = [
         _mean(summary, row, action, "mse") / (_mean(summary, best, action, "mse") or math.nan)
         for action in _ACTIONS
@@ -154,7 +154,7 @@ def _times_worse(run: Run, summary: Summary, id: str, label: str, low: float, hi
 def _low_coverage(run: Run, summary: Summary, id: str, label: str) -> Claim:
     statement = f"{label}: coverage below 0.6"
     if (row := run.row(id)) is None:
-        return Claim(statement, _ABSENT, None)
+        return Claim(statement, ABSENT, None)
     means = {action: _mean(summary, row, action, "coverage") for action in _ACTIONS}
     text = ", ".join(f"{action} {mean:.3f}" for action, mean in means.items())
     return Claim(statement, text, all(mean < 0.6 for mean in means.values()))
@@ -169,7 +169,7 @@ def _keeps_ways_open(run: Run) -> Claim:
     rows = run.largest("lktd"), run.largest("dqn")
     shares = [list(open_shares(run, row).values()) if row else [] for row in rows]
     if not all(shares):
-        return Claim(statement, _ABSENT, None)
+        return Claim(statement, ABSENT, None)
     ours, theirs = (float(np.mean(share)) for share in shares)
     counts = " and ".join(str(len(share)) for share in shares)
     measured = f"{ours:.3f} against {theirs:.3f}, means over {counts} seeds"
@@ -189,7 +189,7 @@ def _time_ratio(run: Run, ours: str, other: str, bound: str, low: float, high: f
         if name == ours and (other, hidden, batch) in times
     ]
     if not ratios:
-        return Claim(statement, _ABSENT, None)
+        return Claim(statement, ABSENT, None)
     measured = f"{min(ratios):.3g} to {max(ratios):.3g} times in {len(ratios)} settings"
     return Claim(statement, measured, all(low <= ratio <= high for ratio in ratios))
 

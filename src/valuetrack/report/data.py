@@ -115,18 +115,10 @@ def load(folder: RunFolder) -> Run:
         If no unit is finished, or one belongs to a row that the manifest does not name.
     """
     manifest = folder.manifest()
-    seeds = _by_row(folder.table("seeds"))
-    if not seeds:
-        raise StoreError(
-            f"{folder.path} has nothing to report yet: no unit of it is finished. Go on with the "
-            "run and ask again."
-        )
-    known = {row["id"] for row in manifest["rows"]}
-    if strangers := sorted(seeds.keys() - known):
-        raise StoreError(f"{folder.path} holds rows its manifest does not name: {strangers}.")
+    seeds = finished_seeds(folder, manifest)
     diverged = {id: part["seed"][part["diverged_at"] >= 0] for id, part in seeds.items()}
     metrics, calibration, policy = (
-        _survivors(_by_row(folder.table(name)), diverged)
+        _survivors(by_row(folder.table(name)), diverged)
         for name in ("metrics", "calibration", "policy")
     )
     rows = tuple(
@@ -136,6 +128,26 @@ def load(folder: RunFolder) -> Run:
     )
     timing = folder.read_json(TIMING) if (folder.path / TIMING).is_file() else None
     return Run(manifest, rows, metrics, calibration, policy, timing)
+
+
+def finished_seeds(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, Columns]:
+    """Return the table of seeds, split by row.
+
+    Raises
+    ------
+    StoreError
+        If no unit is finished, or one belongs to a row that the manifest does not name.
+    """
+    seeds = by_row(folder.table("seeds"))
+    if not seeds:
+        raise StoreError(
+            f"{folder.path} has nothing to report yet: no unit of it is finished. Go on with the "
+            "run and ask again."
+        )
+    known = {row["id"] for row in manifest["rows"]}
+    if strangers := sorted(seeds.keys() - known):
+        raise StoreError(f"{folder.path} holds rows its manifest does not name: {strangers}.")
+    return seeds
 
 
 def environment(run: Run) -> IndoorEscape:
@@ -186,7 +198,7 @@ def _mean_return(metrics: Columns) -> float | None:
     return float(returns.mean()) if returns.size else None
 
 
-def _by_row(columns: Columns) -> dict[str, Columns]:
+def by_row(columns: Columns) -> dict[str, Columns]:
     """Split a table by its ``row`` column; texts become fixed-width, which compare fast."""
     if not columns:
         return {}

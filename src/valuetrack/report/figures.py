@@ -25,7 +25,7 @@ from valuetrack.report.maps import plain, policy_maps
 
 DPI = 150
 
-_COLOURS = {
+COLOURS = {
     "lktd": "#0072B2",
     "sgld": "#009E73",
     "sghmc": "#D55E00",
@@ -39,7 +39,7 @@ _MARKERS = {
 }  # fmt: skip
 _ACTIONS = ("E", "N")
 _LUMINANCE = (0.2126, 0.7152, 0.0722)
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.spines.top": False,
@@ -84,17 +84,17 @@ def draw(run: Run) -> list[Drawing]:
         ("learning", "Learning curves", _learning),
     ]
     drawings = []
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         for name, title, make in makers:
             if (made := make(run)) is not None:
                 figure, caption = made
-                drawings.append(Drawing(name, title, caption, *_contents(figure)))
+                drawings.append(Drawing(name, title, caption, *contents(figure)))
     return drawings
 
 
 def colour(run: Run, row: Row) -> tuple[float, float, float]:
     """Return a row's colour: its algorithm's, mixed with white for all but the largest N."""
-    red, green, blue = to_rgb(_COLOURS.get(row.algorithm, "#56B4E9"))
+    red, green, blue = to_rgb(COLOURS.get(row.algorithm, "#56B4E9"))
     family = run.family(row.algorithm)
     paleness = 0.28 * (len(family) - 1 - family.index(row))
     paleness = min(paleness, 0.7)
@@ -265,7 +265,7 @@ def _finite(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return finite
 
 
-def _contents(figure: Figure) -> tuple[bytes, bytes]:
+def contents(figure: Figure) -> tuple[bytes, bytes]:
     """Return a figure as PNG and SVG; the same figure gives the same bytes."""
     figure.draw_without_rendering()  # lays it out, once for both
     figure.set_layout_engine("none")

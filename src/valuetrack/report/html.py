@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from typing import Any, Protocol
 
@@ -73,7 +73,20 @@ def page(
     hint
         A sentence on what is missing, to stand among the figures.
     """
-    title = f"{run.manifest['experiment']}, {run.manifest['preset']} settings"
+    return document(run.manifest, _lead(run), claims, tables, pictures, hint, facts(run))
+
+
+def document(
+    manifest: Mapping[str, Any],
+    lead: str,
+    claims: Table,
+    tables: Sequence[Table],
+    pictures: Sequence[Picture],
+    hint: str,
+    about: Sequence[tuple[str, str]],
+) -> str:
+    """Return the page of any experiment; ``lead`` stands under the title, ``about`` at the end."""
+    title = f"{manifest['experiment']}, {manifest['preset']} settings"
     shown = "\n".join(to_html(table) for table in tables)
     drawn = "\n".join(_figure(picture) for picture in pictures)
     return f"""<!DOCTYPE html>
@@ -87,7 +100,7 @@ def page(
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p class="lead">{escape(_lead(run))}</p>
+<p class="lead">{escape(lead)}</p>
 </header>
 <nav><a href="#claims">What it shows</a><a href="#tables">Tables</a>
 <a href="#figures">Figures</a><a href="#facts">The run</a></nav>
@@ -99,7 +112,7 @@ def page(
 {f"<p>{escape(hint)}</p>" if hint else ""}
 {drawn}
 <h2 id="facts">The run</h2>
-{_definitions(facts(run))}
+{_definitions(about)}
 </main>
 </body>
 </html>
@@ -108,21 +121,29 @@ def page(
 
 def facts(run: Run) -> list[tuple[str, str]]:
     """Return what one needs to know to judge a run or to repeat it."""
+    device = sum(row.wall_seconds for row in run.rows)
     manifest = run.manifest
+    return all_facts(manifest, f"{run.steps:,}", _seeds(run), device, command(manifest))
+
+
+def all_facts(
+    manifest: Mapping[str, Any], steps: str, seeds: str, device_seconds: float, to_repeat: str
+) -> list[tuple[str, str]]:
+    """Return the facts of any experiment, from its manifest and what only its report knows."""
     wall = manifest.get("wall_seconds")
     return [
         ("experiment", describe(manifest["experiment"])),
         ("preset", describe(manifest["preset"])),
-        ("environment steps", f"{run.steps:,}"),
-        ("seeds", _seeds(run)),
+        ("environment steps", steps),
+        ("seeds", seeds),
         ("spec hash", describe(manifest.get("spec_hash"))),
         ("commit", _commits(manifest)),
         ("versions", describe(manifest.get("versions"))),
         ("machine", describe(manifest.get("machine"))),
         ("begun", describe(manifest.get("created"))),
         ("wall time", NONE if wall is None else _duration(float(wall))),
-        ("device time", _duration(sum(row.wall_seconds for row in run.rows))),
-        ("to repeat", command(manifest)),
+        ("device time", _duration(device_seconds)),
+        ("to repeat", to_repeat),
     ]
 
 
@@ -131,36 +152,52 @@ def command(manifest: Mapping[str, Any]) -> str:
 
     Rows with different numbers of seeds take a command each, into one folder.
     """
+    steps = manifest.get("spec", {}).get("training", {}).get("steps", paper.STEPS)
+    return repeat(manifest, None if steps == paper.STEPS else steps, paper.indoor_escape())
+
+
+def repeat(manifest: Mapping[str, Any], steps: int | None, whole: Collection[str]) -> str:
+    """Return the command that repeats a run of any experiment.
+
+    Parameters
+    ----------
+    manifest
+        Of the run.
+    steps
+        Its environment steps, if they are not those of the experiment.
+    whole
+        The ids of all rows of the experiment, which need not be listed.
+    """
     if manifest.get("command"):
         given = manifest["command"]
         return given if isinstance(given, str) else shlex.join(map(str, given))
     groups: dict[int, list[str]] = {}
     for row in manifest["rows"]:
-        groups.setdefault(_planned(manifest, row), []).append(row["id"])
+        groups.setdefault(planned(manifest, row), []).append(row["id"])
+    common = _common_words(manifest, steps)
     return " && ".join(
-        shlex.join([*_common_words(manifest), "--seeds", str(count), *_row_words(rows, groups)])
+        shlex.join([*common, "--seeds", str(count), *_row_words(rows, whole, len(groups) == 1)])
         for count, rows in groups.items()
     )
 
 
-def _planned(manifest: Mapping[str, Any], row: Mapping[str, Any]) -> int:
+def planned(manifest: Mapping[str, Any], row: Mapping[str, Any]) -> int:
     """Return how many seeds a row was to have."""
     if "units" in row:
         return sum(int(count) for _, count in row["units"])
     return int(manifest.get("seeds", {}).get("count", paper.RUNS))
 
 
-def _common_words(manifest: Mapping[str, Any]) -> list[str]:
+def _common_words(manifest: Mapping[str, Any], steps: int | None) -> list[str]:
     words = ["valuetrack", "reproduce", manifest["experiment"], "--preset", manifest["preset"]]
-    steps = manifest.get("spec", {}).get("training", {}).get("steps", paper.STEPS)
-    if steps != paper.STEPS:
+    if steps is not None:
         words += ["--steps", str(steps)]
     return [*words, "--seed", str(manifest.get("seeds", {}).get("first", 0))]
 
 
-def _row_words(rows: list[str], groups: Mapping[int, list[str]]) -> list[str]:
-    words = [] if set(rows) == set(paper.indoor_escape()) else ["--rows", ",".join(rows)]
-    return words if len(groups) == 1 else [*words, "--out", "RUN"]
+def _row_words(rows: list[str], whole: Collection[str], alone: bool) -> list[str]:
+    words = [] if set(rows) == set(whole) else ["--rows", ",".join(rows)]
+    return words if alone else [*words, "--out", "RUN"]
 
 
 def _lead(run: Run) -> str:

@@ -144,10 +144,14 @@ def time_table(run: Run, timing: Mapping[str, Any]) -> Table:
 
 def claims_table(run: Run, claims: Sequence[Claim]) -> Table:
     """Return a run's claims with what was measured and whether it bears them out."""
+    return verdicts(claims, (*_steps_notes(run), *_seeds_notes(run), *_diverged_notes(run)))
+
+
+def verdicts(claims: Sequence[Claim], notes: tuple[str, ...]) -> Table:
+    """Return any claims as a table."""
     marks = {True: YES, False: NO, None: NONE}
     columns = (Column("", words=True), Column("claim", words=True), Column("measured", words=True))
     lines = tuple((marks[claim.holds], claim.statement, claim.measured) for claim in claims)
-    notes = (*_steps_notes(run), *_seeds_notes(run), *_diverged_notes(run))
     return Table("claims", "What the run shows", columns, lines, notes)
 
 

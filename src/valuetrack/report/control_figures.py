@@ -1,0 +1,179 @@
+"""The figures of the control tasks; needs Matplotlib, the extra ``plot``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from valuetrack.report.control_data import (
+    TASKS,
+    ControlRow,
+    ControlRun,
+    Curves,
+    Floats,
+    Task,
+    forward_filled,
+)
+from valuetrack.report.control_summary import LEVEL, Summary, seed_values
+from valuetrack.report.control_tables import diverged_notes, missing_notes, task_notes
+from valuetrack.report.figures import COLOURS, STYLE, Drawing, contents
+from valuetrack.report.maps import plain
+
+BAND = (0.05, 0.95)
+"""The quantiles over seeds between which the bands reach: without 5 % at either end."""
+
+_OTHER = "#56B4E9"
+_PANELS = ("training return", "evaluation return", "best model so far")
+_STEPS = (1, 2, 2.5, 5, 10)  # of the ticks: round numbers only
+_THRESHOLD: dict[str, Any] = {"color": "#222222", "linewidth": 1, "linestyle": "--", "zorder": 1}
+
+
+def draw_control(run: ControlRun, summary: Summary) -> list[Drawing]:
+    """Draw all figures that can be made from what is finished of a run."""
+    drawings = []
+    with mpl.rc_context(STYLE):
+        for task in run.tasks:
+            if (made := task_figure(task, summary)) is not None:
+                name, title = f"returns-{task.key}", f"Returns on {task.env}"
+                drawings.append(Drawing(name, title, made[1], *contents(made[0])))
+        if (made := iqm_figure(run, summary)) is not None:
+            title = "Interquartile means of the training return"
+            drawings.append(Drawing("iqm", title, made[1], *contents(made[0])))
+    return drawings
+
+
+def task_figure(task: Task, summary: Summary) -> tuple[Figure, str] | None:
+    """Draw the three returns of a task over the environment steps."""
+    rows = [row for row in task.rows if row.curves is not None]
+    if not rows:
+        return None
+    figure = _figure(11, 3.8)
+    panels = figure.subplots(1, 3, sharex=True)
+    for row in rows:
+        if row.curves is not None:
+            for axes, values in zip(panels, _values(row.curves), strict=True):
+                _line(axes, row, row.curves.steps, values)
+    for axes, title in zip(panels, _PANELS, strict=True):
+        axes.set(title=title, xlabel="environment steps")
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
+        axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+        axes.margins(x=0.01)
+        axes.set_xlim(left=0)
+    panels[0].set_ylabel("return")
+    handles = [_legend_line(row) for row in task.rows]
+    if (known := TASKS.get(task.env)) is not None:
+        for axes in panels[1:]:
+            axes.axhline(known.solved, **_THRESHOLD)
+        handles.append(Line2D([], [], label=_solved(known.solved), **_THRESHOLD))
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    names = [row.label for row in task.rows]
+    return figure, " ".join([
+        "Mean over seeds; the bands leave out the upper and the lower 5 % of the seeds. Training "
+        "return: episodes that ended since the point before, exploration included; where none "
+        "did, the last known value. Evaluation: greedy episodes. A line begins where all seeds "
+        "have a value. Each panel has its own scale.",
+        *task_notes(task.env),
+        *diverged_notes(task.rows, names),
+        *missing_notes(summary, task.rows, names, ["training_return"]),
+    ])  # fmt: skip
+
+
+def iqm_figure(run: ControlRun, summary: Summary) -> tuple[Figure, str] | None:
+    """Draw the interquartile mean of every row with its interval, one panel a task."""
+    tasks = [task for task in run.tasks if any(_has_iqm(summary, row) for row in task.rows)]
+    if not tasks:
+        return None
+    columns = min(2, len(tasks))
+    lines = -(-len(tasks) // columns)
+    longest = max(len(task.rows) for task in tasks)
+    figure = _figure(9.6, lines * (0.95 + 0.36 * longest) + 0.4)
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes, task in zip(panels, tasks, strict=False):
+        _iqm_panel(axes, task, summary)
+    for axes in panels[len(tasks) :]:
+        axes.remove()
+    for axes in panels[max(0, len(tasks) - columns) : len(tasks)]:
+        axes.set_xlabel("training return")
+    rows = [row for task in tasks for row in task.rows]
+    names = [f"{row.env}, {row.label}" for row in rows]
+    return figure, " ".join([
+        f"Large points: the mean of the middle half of the seeds, with its {100 * LEVEL:g} % "
+        "percentile bootstrap interval over seeds (none with a single seed). Small points: the "
+        "seeds.",
+        *(note for task in tasks for note in task_notes(task.env)),
+        *diverged_notes(rows, names),
+        *missing_notes(summary, rows, names, ["training_return"]),
+    ])  # fmt: skip
+
+
+def _figure(width: float, height: float) -> Figure:
+    """Return an empty figure whose labels keep clear of its edges and of each other."""
+    figure = Figure(figsize=(width, height))
+    figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
+    return figure
+
+
+def _values(curves: Curves) -> tuple[Floats, ...]:
+    return forward_filled(curves.training), curves.evaluation, curves.best
+
+
+def _line(axes: Axes, row: ControlRow, steps: npt.NDArray[np.int64], values: Floats) -> None:
+    """Draw mean and band from the point on at which every seed has a value."""
+    values = values[np.isfinite(values).any(axis=1)]
+    known = np.isfinite(values).all(axis=0)
+    if not len(values) or not known.any():
+        return
+    shade = COLOURS.get(row.algorithm, _OTHER)
+    mean = values[:, known].mean(axis=0)
+    above = 3 if row.algorithm == "lktd" else 2  # the figure is about LKTD
+    axes.plot(steps[known], mean, color=shade, linewidth=1.6, zorder=above)
+    if len(values) > 1:
+        low, high = np.quantile(values[:, known], BAND, axis=0)
+        axes.fill_between(steps[known], low, high, color=shade, alpha=0.16, linewidth=0)
+
+
+def _legend_line(row: ControlRow) -> Line2D:
+    used, total = len(row.used), len(row.seeds)
+    count = f"{used} of {total}" if row.diverged else str(total)
+    label = f"{plain(row.label)} ({count} {'seed' if total == 1 else 'seeds'})"
+    return Line2D([], [], color=COLOURS.get(row.algorithm, _OTHER), linewidth=2, label=label)
+
+
+def _solved(threshold: float) -> str:
+    return f"solved: {threshold:g}".replace("-", "−")  # as on the axes
+
+
+def _has_iqm(summary: Summary, row: ControlRow) -> bool:
+    return summary[row.id]["metrics"]["training_return"]["iqm"] is not None
+
+
+def _iqm_panel(axes: Axes, task: Task, summary: Summary) -> None:
+    for place, row in enumerate(task.rows):
+        figures = summary[row.id]["metrics"]["training_return"]
+        if figures["iqm"] is None:
+            away = axes.get_yaxis_transform()  # across the panel, whatever the returns are
+            axes.text(0.02, place, "no seed to show", transform=away, va="center", color="#5b626b")
+            continue
+        shade = COLOURS.get(row.algorithm, _OTHER)
+        values = [v for v in seed_values(row)["training_return"].values() if np.isfinite(v)]
+        below = np.full(len(values), place + 0.27)
+        axes.scatter(values, below, s=9, color=shade, alpha=0.45, linewidth=0)
+        if figures["iqm_interval"] is not None:
+            axes.plot(figures["iqm_interval"], [place, place], color=shade, linewidth=2.4)
+        axes.plot(figures["iqm"], place, marker="o", markersize=6.5, color=shade)
+    axes.set_yticks(range(len(task.rows)), [plain(row.label) for row in task.rows])
+    axes.set_ylim(len(task.rows) - 0.45, -0.5)
+    axes.set_title(plain(task.env))
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS))
+    axes.grid(axis="y", visible=False)
+
+
+def _thousands(steps: float, position: int | None = None) -> str:
+    return "0" if steps == 0 else f"{steps / 1000:g}k"
