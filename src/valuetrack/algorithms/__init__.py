@@ -91,7 +91,7 @@ def load(path: str | os.PathLike[str], env: Any = None) -> Algorithm:
     """
     arrays, description = modelfile.load(path)
     name = description.get("algorithm")
-    if name not in ALGORITHMS:
+    if not isinstance(name, str) or name not in ALGORITHMS:
         raise ModelFileError(f"{path} holds the unknown algorithm {name!r}.")
     return ALGORITHMS[name].from_file(path, arrays, description, env)
 

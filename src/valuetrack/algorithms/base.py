@@ -78,6 +78,7 @@ class Algorithm:
         self._views = Views(self.agent, self.place.in_jax)
         self._random = np.random.default_rng([self.seeds[0], 2])
         self._records: list[tuple[NDArray, NDArray, NDArray]] = []
+        self._tracked: NDArray | None = None
         self.trainer: HostTrainer | CompiledTrainer
         if self.place.lanes is None:
             self.trainer = CompiledTrainer(
@@ -131,11 +132,16 @@ class Algorithm:
             A folder for TensorBoard (needs the extra ``tensorboard``).
         track, track_every
             Observations whose Q-values are recorded after every ``track_every``-th update; see
-            :meth:`tracking`.
+            :meth:`tracking`. Other observations than before begin a new record.
         """
-        if total_timesteps < 1:
-            raise ValueError(f"A training has at least one step, not {total_timesteps}.")
-        self.trainer.track(self._to_track(track))
+        _check_count("total_timesteps", total_timesteps)
+        _check_count("report_every", report_every, optional=True)
+        _check_count("evaluate_every", evaluate_every, optional=True)
+        _check_count("evaluation_episodes", evaluation_episodes)
+        _check_count("track_every", track_every)
+        if evaluate_every:
+            self.place.check_evaluation()
+        self._start_tracking(self._to_track(track))
         run_training(
             self,
             total_timesteps,
@@ -163,17 +169,17 @@ class Algorithm:
         """Choose an action for one observation, or for a batch of them.
 
         ``deterministic=False`` explores with the present epsilon. ``member`` is the seed's place
-        among those trained side by side. The second value is there for users of SB3.
+        among those trained side by side. ``action_mask`` marks the legal actions, one row for all
+        or one for each observation. The second value is there for users of SB3.
         """
         encoded, single = self.place.encode(observation)
-        mask = np.ones((len(encoded), self.task.actions), bool)
-        if action_mask is not None:
-            mask = np.broadcast_to(np.asarray(action_mask, bool), mask.shape)
+        mask = self._legal(action_mask, len(encoded))
         chosen = np.array(self._views.greedy(self._member(member), encoded, mask))
         if not deterministic:
             epsilon = float(self._settings.exploration(self.num_timesteps))
             for row in np.flatnonzero(self._random.random(len(chosen)) < epsilon):
                 chosen[row] = self._random.choice(np.flatnonzero(mask[row]))
+        chosen = chosen + self.place.offset
         return (int(chosen[0]) if single else chosen), None
 
     def posterior(self, observation: Any, *, member: int = 0) -> Estimate:
@@ -201,8 +207,8 @@ class Algorithm:
 
     def evaluate(self, episodes: int = 10, *, seed: int = 0) -> NDArray:
         """Play greedy episodes with the current parameters; return (seeds, episodes) returns."""
-        if episodes < 1:
-            raise ValueError(f"An evaluation plays at least one episode, not {episodes}.")
+        _check_count("episodes", episodes)
+        _check_count("seed", seed, least=0)
         states = self.trainer.agent_state
         if self.place.in_jax is not None:
             keys = jax.random.split(jax.random.fold_in(rng.key(seed), 1), len(self.seeds))
@@ -245,35 +251,39 @@ class Algorithm:
     ) -> Self:
         """Make an agent from the content of a model file."""
         try:
-            env = description["env"] if env is None else env
-            if env is None:
-                raise ModelFileError(
-                    f"{path} was trained in an environment without an id; pass it: "
-                    "valuetrack.load(path, env=...)."
-                )
-            seeds = [int(seed) for seed in description["seeds"]]
+            saved_env, seeds = description["env"], [int(seed) for seed in description["seeds"]]
+            shape, actions = tuple(description["task"]["shape"]), description["task"]["actions"]
+            backend, replay = description["backend"], bool(description["replay"])
+            first, env_options = seeds[0], dict(description["env_options"])
+            options = _tuples(description["options"])
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+            raise ModelFileError(f"{path} is damaged: its description is incomplete.") from error
+        if env is None and saved_env is None:
+            raise ModelFileError(
+                f"{path} was trained in an environment without an id; pass it: "
+                "valuetrack.load(path, env=...)."
+            )
+        env = saved_env if env is None else env
+        try:
             agent = cls(
                 env,
-                seed=seeds[0],
+                seed=first,
                 seeds=len(seeds),
-                env_options=description["env_options"],
-                backend=description["backend"] if isinstance(env, str) else "auto",
-                **_tuples(description["options"]),
+                env_options=env_options if env == saved_env else None,
+                backend=backend if isinstance(env, str) else "auto",
+                **options,
             )
-            saved = description["task"]
-            if [list(agent.task.shape), agent.task.actions] != [saved["shape"], saved["actions"]]:
-                raise ModelFileError(
-                    f"{path} was trained with observations of shape {tuple(saved['shape'])} and "
-                    f"{saved['actions']} actions; this environment has {agent.task.shape} and "
-                    f"{agent.task.actions}."
-                )
-            agent.trainer.restore(arrays, replay=bool(description["replay"]))
-        except ModelFileError:
-            raise
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ModelFileError(f"{path} is damaged: its description is incomplete.") from error
         except ValueError as error:
             raise ModelFileError(f"{path} cannot be used: {error}") from error
+        if (agent.task.shape, agent.task.actions) != (shape, actions):
+            raise ModelFileError(
+                f"{path} was trained with observations of shape {shape} and {actions} actions; "
+                f"this environment has {agent.task.shape} and {agent.task.actions}."
+            )
+        try:
+            agent.trainer.restore(arrays, replay=replay)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"{path} is damaged: its arrays do not fit.") from error
         return agent
 
     def record(self, values: NDArray, cycles: int, every: int) -> None:
@@ -288,6 +298,28 @@ class Algorithm:
         wanted = updates % every == 0
         self._records.append((steps[wanted], updates[wanted], values[wanted]))
 
+    def _start_tracking(self, observations: NDArray | None) -> None:
+        self.trainer.track(observations)
+        if observations is None:
+            return
+        if self._tracked is None or not np.array_equal(observations, self._tracked):
+            self._tracked, self._records = observations, []
+
+    def _legal(self, given: Any, count: int) -> NDArray:
+        """Return a mask as booleans, (count, actions)."""
+        shape = (count, self.task.actions)
+        if given is None:
+            return np.ones(shape, bool)
+        mask = np.asarray(given, bool)
+        if mask.shape not in (shape, shape[1:]):
+            raise ValueError(
+                f"action_mask is {shape[1]} booleans, or as many for each of {count} observations; "
+                f"its shape is {mask.shape}."
+            )
+        if not mask.any(axis=-1).all():
+            raise ValueError("action_mask allows no action.")
+        return np.broadcast_to(mask, shape)
+
     def _to_track(self, observations: Any) -> NDArray | None:
         if observations is None:
             return None
@@ -297,8 +329,8 @@ class Algorithm:
         return encoded
 
     def _member(self, member: int) -> AgentState:
-        if not 0 <= member < len(self.seeds):
-            raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member}.")
+        if not isinstance(member, int | np.integer) or not 0 <= member < len(self.seeds):
+            raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member!r}.")
         state: AgentState = jax.tree.map(lambda leaf: leaf[member], self.trainer.agent_state)
         return state
 
@@ -314,12 +346,18 @@ class Algorithm:
 
 
 def _seeds(seed: int, seeds: int) -> tuple[int, ...]:
-    for name, value, least in (("seed", seed, 0), ("seeds", seeds, 1)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
+    _check_count("seed", seed, least=0)
+    _check_count("seeds", seeds)
     if seed + seeds > 2**32:
         raise ValueError(f"Seeds must lie below 2^32, which {seed + seeds - 1} does not.")
     return tuple(range(int(seed), int(seed) + int(seeds)))
+
+
+def _check_count(name: str, value: Any, least: int = 1, *, optional: bool = False) -> None:
+    if optional and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
 
 
 def _tuples(options: dict[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.vector import VectorEnv
 
 from valuetrack.algorithms.build import Task
 from valuetrack.envs import IN_JAX
@@ -32,6 +34,11 @@ class Place:
 
     def __init__(self, env: Any, options: Mapping[str, Any], backend: Backend, lanes: int) -> None:
         self.env, self.options = env, dict(options)
+        if self.options and not isinstance(env, str):
+            raise ValueError(
+                "env_options are for an environment given by its id; this one is made already, "
+                "or by a function of yours."
+            )
         self.in_jax = _in_jax(env, self.options, backend)
         self.lanes: Lanes | None = None
         if self.in_jax is None:
@@ -50,16 +57,25 @@ class Place:
             return Task(tuple(self.in_jax.observation_shape), False, int(self.in_jax.num_actions))
         return Task(self.lanes.inputs.shape, self.lanes.inputs.is_image, self.lanes.actions)
 
+    @property
+    def offset(self) -> int:
+        """The environment's number for our action 0."""
+        return 0 if self.lanes is None else self.lanes.offset
+
     def evaluation_lanes(self, count: int) -> Lanes:
         """Return lanes apart from those of the training."""
         if self._apart is None:
-            if self.id is None and (not callable(self.env) or hasattr(self.env, "step")):
-                raise ValueError(
-                    "An evaluation needs an environment of its own; make the agent with an id or "
-                    "a function that makes environments."
-                )
+            self.check_evaluation()
             self._apart = make_lanes(self.env, count, **self.options)
         return self._apart
+
+    def check_evaluation(self) -> None:
+        """Refuse an evaluation where there is no second environment to be had."""
+        if self.in_jax is None and isinstance(self.env, gymnasium.Env | VectorEnv):
+            raise ValueError(
+                "An evaluation needs an environment of its own; make the agent with an id or "
+                "a function that makes environments."
+            )
 
     def encode(self, observation: Any) -> tuple[NDArray, bool]:
         """Return observations as a batch of arrays, and whether it was a single one.
@@ -70,6 +86,8 @@ class Place:
             return _encode_vector(observation, self.task.shape)
         inputs = self.lanes.inputs
         if isinstance(observation, list):
+            if not observation:
+                raise ValueError("A batch holds at least one observation, and this list is empty.")
             return np.stack([inputs.encode(one) for one in observation]), False
         try:
             return inputs.encode(observation)[None], True
@@ -108,12 +126,14 @@ def _in_jax(env: Any, options: dict[str, Any], backend: Backend) -> Any:
     if hasattr(env, "reset_uniforms"):
         if backend == "host":
             raise ValueError("An environment written in JAX takes the compiled trainer.")
-        return env
+        return env() if isinstance(env, type) else env
     if backend != "host" and isinstance(env, str) and env in IN_JAX:
         try:
             return IN_JAX[env](**options)
         except TypeError as error:
-            raise ValueError(f"{env} cannot be made: {error}.") from error
+            raise ValueError(
+                f'{env} cannot be made in JAX: {error}; backend="host" takes Gymnasium\'s options.'
+            ) from error
     if backend == "compiled":
         raise ValueError(
             f"{env!r} does not exist in JAX; the compiled trainer has {', '.join(IN_JAX)}."

@@ -29,7 +29,7 @@ class Progress(NamedTuple):
     episode_return
         Mean return of each seed's episodes that ended since the last call; NaN if none did.
     loss
-        Mean squared residual (or loss) of each seed since the last call.
+        Mean squared residual (or loss) of each seed since the last call; NaN without updates.
     evaluation
         Returns of an evaluation made now, (seeds, episodes), or ``None``.
     """
@@ -71,7 +71,9 @@ def run_training(
             if evaluate:
                 due.append(evaluate - done % evaluate)
             cycles = min(due)
+            before = agent.trainer.updates
             trace, values = agent.trainer.run(cycles)
+            learning = (agent.trainer.updates - before) // agent.trainer.settings.updates_per_cycle
             agent.record(values, cycles, track_every)
             done += cycles
             advance(cycles * per_cycle)
@@ -79,21 +81,23 @@ def run_training(
             if evaluate and done % evaluate == 0:
                 evaluated += 1
                 returns = agent.evaluate(evaluation_episodes, seed=evaluated)
-            progress = _progress(agent, trace, cycles, returns)
+            progress = _progress(agent, trace, learning, returns)
             write(progress)
             if callback is not None and callback(progress) is False:
                 return
 
 
-def _progress(agent: Any, trace: Any, cycles: int, evaluation: Any) -> Progress:
+def _progress(agent: Any, trace: Any, learning: int, evaluation: Any) -> Progress:
+    """Put together what a callback is told; ``learning`` counts the cycles with updates."""
     with np.errstate(invalid="ignore", divide="ignore"):
+        loss = np.asarray(trace.squared_residual, np.float64) / np.float64(learning)
         returns = np.asarray(trace.returns, np.float64) / np.asarray(trace.episodes)
     return Progress(
         agent,
         agent.trainer.steps,
         agent.trainer.updates,
         returns,
-        np.asarray(trace.squared_residual, np.float64) / cycles,
+        loss,
         evaluation,
     )
 

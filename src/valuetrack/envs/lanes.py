@@ -245,11 +245,12 @@ def make_lanes(
         return SingleLanes([env])
     build = _builder(env, options)
     made = [build() for _ in range(count)]
-    if not all(isinstance(one, gymnasium.Env) for one in made):
-        raise TypeError(
-            "The function that makes an environment returned no gymnasium.Env but a "
-            f"{type(made[0]).__name__}."
-        )
+    for one in made:
+        if not isinstance(one, gymnasium.Env):
+            raise TypeError(
+                "The function that makes an environment returned no gymnasium.Env but a "
+                f"{type(one).__name__}."
+            )
     return SingleLanes(made)
 
 
@@ -265,7 +266,7 @@ def _builder(env: str | Callable[[], Any], options: dict[str, Any]) -> Callable[
         gymnasium.spec(env)
     except (gymnasium.error.Error, ValueError, ModuleNotFoundError) as error:
         raise ValueError(
-            f"There is no environment {env!r}: {' '.join(str(error).split())} `valuetrack envs` "
+            f"There is no environment {env!r}: {_told(error)} `valuetrack envs` "
             "lists those there are; import the package that registers your own first."
         ) from error
 
@@ -273,9 +274,14 @@ def _builder(env: str | Callable[[], Any], options: dict[str, Any]) -> Callable[
         try:
             return gymnasium.make(env, **options)
         except (gymnasium.error.Error, TypeError) as error:
-            raise ValueError(f"{env} cannot be made: {' '.join(str(error).split())}") from error
+            raise ValueError(f"{env} cannot be made: {_told(error)}") from error
 
     return build
+
+
+def _told(error: Exception) -> str:
+    """Return an error's message in one line that ends with a full stop."""
+    return " ".join(str(error).split()).rstrip(".") + "."
 
 
 def _mask(info: dict[str, Any], count: int, terminal: bool = False) -> NDArray:

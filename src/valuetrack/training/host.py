@@ -80,7 +80,7 @@ class HostTrainer:
             lanes.actions,
         )
         self._act = jax.jit(jax.vmap(self._act_one, in_axes=(0, 0, 0, 0, None)))
-        self.track(None)
+        self._compile(np.zeros((0, *shape), lanes.inputs.dtype))
         self._begin_episodes()
 
     def track(self, observations: Any) -> None:
@@ -88,8 +88,10 @@ class HostTrainer:
         inputs = self.lanes.inputs
         none = np.zeros((0, *inputs.shape), inputs.dtype)
         tracked = none if observations is None else np.asarray(observations, inputs.dtype)
-        if np.array_equal(tracked, getattr(self, "tracked", None)):
-            return  # what is compiled stays good
+        if not np.array_equal(tracked, self.tracked):
+            self._compile(tracked)
+
+    def _compile(self, tracked: NDArray) -> None:
         self.tracked = tracked
         update = jax.vmap(self._update_one, in_axes=(0, 0, 0, None))
         self._update = jax.jit(update, donate_argnums=0)

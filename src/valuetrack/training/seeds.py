@@ -53,7 +53,7 @@ class CompiledTrainer:
         none = np.zeros((0, *shape), np.float32)
         tracked = none if observations is None else np.asarray(observations, np.float32)
         if np.array_equal(tracked, np.asarray(self.loop.tracked)):
-            return  # what is compiled stays good
+            return
         self._compile(tracked)
         values = jax.eval_shape(self.loop.init, rng.key(0)).pool
         self.state = self.state._replace(pool=jnp.zeros((len(self.seeds), *values.shape)))
