@@ -13,7 +13,7 @@ from valuetrack.experiments.workers import WorkerError, call_in_process
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(timing, "CONFIGURATIONS", (((4,), 8), ((6, 6), 12)))
+    monkeypatch.setattr(timing, "CONFIGURATIONS", (((4,), 8),))
     monkeypatch.setattr(timing, "REPETITIONS", 3)
     monkeypatch.setattr(timing, "SECONDS_PER_REPETITION", 1e-3)
 

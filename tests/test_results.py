@@ -1,0 +1,44 @@
+"""What the documentation says of a run is what the run says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RUN = ROOT / "results" / "indoor-escape"
+DOC = (ROOT / "docs" / "indoor-escape.md").read_text(encoding="utf-8")
+
+
+def table_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("| ")]
+
+
+def test_the_tables_are_those_of_the_run():
+    of_run = set(table_lines((RUN / "tables.md").read_text(encoding="utf-8")))
+    shown = [line for line in table_lines(DOC) if any(char.isdigit() for char in line)]
+    assert len(shown) > 50
+    strangers = [line for line in shown if line not in of_run and "paper preset" not in line]
+    assert strangers == []
+
+
+def test_the_run_is_of_one_clean_commit_and_large_enough():
+    manifest = json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))
+    for row in manifest["rows"]:
+        assert "dirty" not in row["commit"]
+        seeds = sum(count for _, count in row["units"])
+        assert seeds >= (5 if row["id"] == "kova" else 20)
+    assert manifest["spec"]["training"]["steps"] == 1_000_000
+
+
+def test_the_run_is_small_enough_to_travel():
+    size = sum(path.stat().st_size for path in RUN.rglob("*") if path.is_file())
+    assert size < 5e6
+
+
+@pytest.mark.parametrize("share", ["0.986", "0.115"])
+def test_the_shares_in_the_text_are_measured(share):
+    assert share in (RUN / "tables.md").read_text(encoding="utf-8")
+    assert share in DOC
