@@ -77,7 +77,7 @@ def write_report(folder: RunFolder, console: Console | None = None) -> Path:
         If no unit of the run is finished, or its experiment has no report.
     """
     console = console or Console()
-    experiment = folder.manifest().get("experiment")
+    experiment = str(folder.manifest().get("experiment"))
     if experiment not in _MAKERS:
         raise StoreError(f"{folder.path} is a run of {experiment!r}, of which there is no report.")
     made = _MAKERS[experiment](folder)
