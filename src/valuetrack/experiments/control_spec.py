@@ -6,35 +6,29 @@ import hashlib
 import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from valuetrack.algorithms import ALGORITHMS
 from valuetrack.algorithms.options import parse as parse_options
-from valuetrack.experiments.spec import Algorithm, PresetName, SpecError
+from valuetrack.experiments.spec import (
+    Algorithm,
+    Count,
+    PresetName,
+    QuickSpec,
+    Section,
+    SpecError,
+    spec_error,
+)
 
-Count = Annotated[int, Field(ge=1)]
 
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class EvaluationSpec(_Section):
+class EvaluationSpec(Section):
     """How often a policy is tried out, and on how many episodes."""
 
     points: Count = 100
     episodes: Count = 5
 
 
-class QuickControlSpec(_Section):
-    """The run that gives a first look."""
-
-    rows: tuple[str, ...]
-    seeds: Count
-    steps: Count
-
-
-class ControlRow(_Section):
+class ControlRow(Section):
     """One algorithm on one task.
 
     Attributes
@@ -49,7 +43,7 @@ class ControlRow(_Section):
     algorithm: Algorithm
     env: str
     steps: Count
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _options_exist(self) -> ControlRow:
@@ -57,12 +51,12 @@ class ControlRow(_Section):
         return self
 
 
-class ControlSpec(_Section):
+class ControlSpec(Section):
     """The whole experiment."""
 
     name: str
     evaluation: EvaluationSpec
-    quick: QuickControlSpec
+    quick: QuickSpec
     rows: tuple[ControlRow, ...]
 
     def row(self, row_id: str) -> ControlRow:
@@ -102,7 +96,4 @@ def parse_control(data: dict[str, Any], source: str) -> ControlSpec:
     try:
         return ControlSpec.model_validate({**data, "rows": rows})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
-        raise SpecError(f"{source}: {where}: {what.removeprefix('Value error, ')}.") from error
+        raise spec_error(error, source) from error

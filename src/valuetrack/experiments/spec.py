@@ -33,11 +33,13 @@ class SpecError(ValueError):
     """A specification cannot be used; the message says where and why."""
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A part of a specification, in which an unknown key is an error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class EnvironmentSpec(_Section):
+class EnvironmentSpec(Section):
     """The grid; the options of :class:`~valuetrack.envs.indoor_escape.IndoorEscape`."""
 
     width: Count = 10
@@ -52,7 +54,7 @@ class EnvironmentSpec(_Section):
     ties: Literal["uniform", "reference"] = "reference"
 
 
-class NetworkSpec(_Section):
+class NetworkSpec(Section):
     """A fully connected network."""
 
     hidden: tuple[Count, ...] = (32, 32)
@@ -60,7 +62,7 @@ class NetworkSpec(_Section):
     init_sd: Positive = 0.1
 
 
-class TrainingSpec(_Section):
+class TrainingSpec(Section):
     """How acting and learning take turns."""
 
     steps: Count
@@ -74,7 +76,7 @@ class TrainingSpec(_Section):
     exploration_fraction: Probability = 0.1
 
 
-class MetricsSpec(_Section):
+class MetricsSpec(Section):
     """What is measured, and how often."""
 
     pool_size: Count = 3_000
@@ -86,7 +88,7 @@ class MetricsSpec(_Section):
     calibration_levels: tuple[Probability, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
-class SamplingSpec(_Section):
+class SamplingSpec(Section):
     """What LKTD, SGLD and SGHMC have in common."""
 
     observation_sd: Positive = 0.1
@@ -95,7 +97,7 @@ class SamplingSpec(_Section):
     prior_wide_weight: Probability = 0.5
 
 
-class PresetSpec(_Section):
+class PresetSpec(Section):
     """The choices on which the authors' code and the paper's equations differ."""
 
     gradient: Literal["semi", "full"]
@@ -111,7 +113,7 @@ class PresetSpec(_Section):
     kova_forgetting: Annotated[float, Field(ge=0, lt=1)]
 
 
-class BaselineSpec(_Section):
+class BaselineSpec(Section):
     """Settings of DQN, BootDQN, QR-DQN and KOVA."""
 
     target_every: Count = 10
@@ -125,7 +127,7 @@ class BaselineSpec(_Section):
     kova_observation_variance: Positive = 100.0
 
 
-class QuickSpec(_Section):
+class QuickSpec(Section):
     """The run that gives a first look."""
 
     rows: tuple[str, ...]
@@ -133,7 +135,7 @@ class QuickSpec(_Section):
     steps: Count
 
 
-class RowSpec(_Section):
+class RowSpec(Section):
     """One row of the tables."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
@@ -150,7 +152,7 @@ class RowSpec(_Section):
         return self
 
 
-class ExperimentSpec(_Section):
+class ExperimentSpec(Section):
     """A whole experiment."""
 
     name: str
@@ -195,10 +197,15 @@ def parse(data: dict[str, Any], source: str) -> ExperimentSpec:
     try:
         return ExperimentSpec.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
-        raise SpecError(f"{source}: {where}: {what}.") from error
+        raise spec_error(error, source) from error
+
+
+def spec_error(error: ValidationError, source: str) -> SpecError:
+    """Say in one sentence what is wrong first with a specification."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "the file"
+    what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
+    return SpecError(f"{source}: {where}: {what.removeprefix('Value error, ')}.")
 
 
 def load(name: str) -> ExperimentSpec:
