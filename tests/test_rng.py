@@ -64,6 +64,80 @@ def test_normal_numbers_are_normal_and_independent() -> None:
         assert abs(correlation) < 5 / np.sqrt(200_000 - lag)
 
 
+NORMALS = 2_000_000
+
+
+@pytest.fixture(scope="module")
+def normals() -> np.ndarray:
+    return np.asarray(rng.normal(rng.key(7), (NORMALS,)), np.float64)
+
+
+def test_the_normal_law(normals: np.ndarray) -> None:
+    assert stats.kstest(normals, "norm").pvalue > 1e-3
+    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)):
+        error = (normals**power).mean() - moment
+        assert abs(error) < 4.5 * np.sqrt(variance / NORMALS), power
+
+
+def test_the_tails_of_the_normal_law(normals: np.ndarray) -> None:
+    for limit in (3.0, 4.0, 4.5):
+        expected = NORMALS * stats.norm.sf(limit)
+        for count in ((normals > limit).sum(), (normals < -limit).sum()):
+            assert abs(count - expected) < 5 * np.sqrt(expected), limit
+    assert 4.9 < np.abs(normals).max() < 6
+
+
+def test_the_two_of_a_pair_are_independent(normals: np.ndarray) -> None:
+    one, other = normals.reshape(2, -1)
+    bound = 5 / np.sqrt(len(one))
+    for f in (lambda z: z, np.abs, np.square, np.sign):
+        for g in (lambda z: z, np.abs, np.square, np.sign):
+            assert abs(np.corrcoef(f(one), g(other))[0, 1]) < bound
+    angle, radius = np.arctan2(other, one), np.hypot(one, other)
+    assert stats.kstest(angle, stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-3
+    assert stats.kstest(radius, "rayleigh").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("lag", [1, 2, NORMALS // 4, NORMALS // 2 - 1])
+def test_normal_numbers_of_other_counters_are_independent(normals: np.ndarray, lag: int) -> None:
+    assert abs(np.corrcoef(normals[:-lag], normals[lag:])[0, 1]) < 5 / np.sqrt(NORMALS - lag)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (3,), (4,), (5,), (2, 3), (7, 1), (0,)])
+def test_normal_numbers_in_any_shape(shape: tuple[int, ...]) -> None:
+    draws = np.asarray(rng.normal(rng.key(1), shape))
+    assert draws.shape == shape
+    assert draws.dtype == np.float32
+    assert len(np.unique(draws)) == draws.size
+
+
+def test_normal_numbers_are_those_of_the_formula() -> None:
+    key, size = rng.key(9), 10
+    counters = jnp.arange(6, dtype=jnp.uint32)  # two blocks of three pairs
+    words = rng.threefry(*data(key), jnp.zeros_like(counters), counters)
+    first, second = (np.asarray(word, np.uint32) for word in words)
+    u = 1 - (first >> 9) / 2**23
+    t = (second >> 9) / 2**23 - 0.5
+    radius = np.where(second & 1, -1, 1) * np.sqrt(-2 * np.log(u))
+    expected = np.concatenate([radius * np.cos(np.pi * t), radius * np.sin(np.pi * t)])[:size]
+    np.testing.assert_allclose(rng.normal(key, (size,)), expected, rtol=2e-6, atol=1e-6)
+
+
+def test_normal_numbers_alone_beside_others_and_compiled_are_the_same() -> None:
+    keys = jax.random.split(rng.key(0), 4)
+    together = jax.jit(jax.vmap(lambda key: rng.normal(key, (9,))))(keys)
+    alone = np.stack([rng.normal(key, (9,)) for key in keys])
+    np.testing.assert_allclose(together, alone, rtol=1e-6)
+    assert len(np.unique(alone)) == alone.size
+
+
+def test_other_keys_and_dtypes_take_the_functions_of_jax() -> None:
+    key = jax.random.key(0, impl="rbg")
+    np.testing.assert_array_equal(rng.normal(key, (5,)), jax.random.normal(key, (5,)))
+    half = rng.normal(rng.key(0), (5,), jnp.float16)
+    np.testing.assert_array_equal(half, jax.random.normal(rng.key(0), (5,), jnp.float16))
+
+
 def test_a_key_gives_the_same_numbers_alone_and_beside_others() -> None:
     keys = jax.random.split(rng.key(0), 4)
     together = jax.vmap(lambda key: jax.random.bits(key, (9,)))(keys)

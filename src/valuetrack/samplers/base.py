@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from valuetrack import rng
 from valuetrack.measurement import Measurement
 from valuetrack.priors import Prior
 from valuetrack.schedules import Schedule
@@ -80,7 +81,7 @@ def gaussian_like(key: Array, tree: Any) -> Any:
     """Draw standard normal numbers in the shape of a pytree, with one call to the generator."""
     leaves, structure = jax.tree.flatten(tree)
     dtype = jnp.result_type(*leaves)
-    flat = jax.random.normal(key, (sum(leaf.size for leaf in leaves),), dtype)
+    flat = rng.normal(key, (sum(leaf.size for leaf in leaves),), dtype)
     noise, start = [], 0
     for leaf in leaves:
         piece = jax.lax.slice_in_dim(flat, start, start + leaf.size)
