@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 import subprocess
 import sys
 
@@ -406,6 +407,10 @@ def test_a_record_is_drawn_and_saved(tmp_path):
     assert len(axes.lines) == 4
     np.testing.assert_array_equal(axes.lines[0].get_xdata(), record.steps)
     np.testing.assert_allclose(axes.lines[3].get_ydata(), record.mean(5)[:, 1, 2, 3])
+    with pytest.raises(ValueError, match="There are 12 states, numbered from 0, so no 12"):
+        record.plot(state=12)
+    with pytest.raises(ValueError, match="There are 2 seeds, numbered from 0, so no -1"):
+        record.plot(seed=-1)
     assert record.plot(tmp_path / "figure.png") is None
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     record.save(tmp_path / "record.npz")
@@ -465,3 +470,45 @@ def test_the_names_are_there():
     assert all(getattr(algorithms, kind.__name__) is kind for kind in ALGORITHMS.values())
     assert issubclass(ModelFileError, ValueError)
     assert LKTD.options_type().alpha == 0.9
+
+
+def test_close_closes_what_the_agent_made():
+    closed = []
+
+    class Closing(Counter):
+        def close(self):
+            closed.append(self)
+
+    agent = make("dqn", Closing, seeds=2)
+    agent.evaluate(1)
+    agent.close()
+    assert len(closed) == 4
+    given = Closing()
+    make("dqn", given).close()
+    assert given not in closed
+    make("dqn").close()
+
+
+def test_tensorboard_shows_each_seed(tmp_path):
+    board = pytest.importorskip("tensorboardX.proto.event_pb2")
+    record = pytest.importorskip("tensorboardX.record_writer")
+    make("dqn", seeds=2).learn(200, tensorboard=tmp_path, evaluate_every=100, report_every=50)
+    for seed in range(2):
+        (path,) = (tmp_path / f"seed-{seed}").iterdir()
+        shown = {}
+        for message in messages(path.read_bytes(), record):
+            for value in board.Event.FromString(message).summary.value:
+                shown.setdefault(value.tag, []).append(value.simple_value)
+        assert set(shown) == {"rollout/ep_rew_mean", "train/loss", "eval/mean_reward"}
+        assert len(shown["eval/mean_reward"]) == 2
+        assert 2 <= len(shown["train/loss"]) <= 4
+        assert np.isfinite(np.concatenate([*shown.values()])).all()
+
+
+def messages(data, record):
+    """Take a file of records apart: length, checksum, message, checksum."""
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        assert record.masked_crc32c(data[:8]) == struct.unpack("<I", data[8:12])[0]
+        yield data[12 : 12 + length]
+        data = data[16 + length :]

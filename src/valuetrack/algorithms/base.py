@@ -230,6 +230,10 @@ class Algorithm:
         steps, updates, values = (np.concatenate(part) for part in zip(*self._records, strict=True))
         return Tracking(steps, updates, values)
 
+    def close(self) -> None:
+        """Close the environments that the agent made; those it was given stay open."""
+        self.place.close()
+
     def save(self, path: str | os.PathLike[str], *, replay: bool = True) -> None:
         """Write the agent to one file; with its replay memory, it goes on bit for bit."""
         description = {
@@ -286,7 +290,7 @@ class Algorithm:
             raise ModelFileError(f"{path} is damaged: its arrays do not fit.") from error
         return agent
 
-    def record(self, values: NDArray, cycles: int, every: int) -> None:
+    def record(self, values: NDArray, every: int) -> None:
         """Keep the tracked values of the last cycles, those of every so many updates."""
         if not len(values):
             return

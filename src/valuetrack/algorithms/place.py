@@ -69,6 +69,13 @@ class Place:
             self._apart = make_lanes(self.env, count, **self.options)
         return self._apart
 
+    def close(self) -> None:
+        """Close the environments that were made here."""
+        given = isinstance(self.env, gymnasium.Env | VectorEnv)
+        for lanes in (None if given else self.lanes, self._apart):
+            if lanes is not None:
+                lanes.close()
+
     def check_evaluation(self) -> None:
         """Refuse an evaluation where there is no second environment to be had."""
         if self.in_jax is None and isinstance(self.env, gymnasium.Env | VectorEnv):

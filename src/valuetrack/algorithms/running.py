@@ -74,7 +74,7 @@ def run_training(
             before = agent.trainer.updates
             trace, values = agent.trainer.run(cycles)
             learning = (agent.trainer.updates - before) // agent.trainer.settings.updates_per_cycle
-            agent.record(values, cycles, track_every)
+            agent.record(values, track_every)
             done += cycles
             advance(cycles * per_cycle)
             returns = None

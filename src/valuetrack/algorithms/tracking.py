@@ -85,6 +85,13 @@ class Tracking:
             from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise ImportError("Matplotlib is missing: pip install 'valuetrack[plot]'.") from error
+        self._check(window)
+        for name, index, count in (
+            ("seed", seed, self._shape[1]),
+            ("state", state, self._shape[2]),
+        ):
+            if not 0 <= index < count:
+                raise ValueError(f"There are {count} {name}s, numbered from 0, so no {index}.")
         shown = np.unique(np.linspace(0, max(0, len(self) - 1), POINTS).astype(int))
         low, high = self.interval(level, window, shown)
         mean, steps = self.mean(window)[shown], self.steps[shown]

@@ -59,7 +59,8 @@ def evaluate_on_host(
     """Play episodes in Gymnasium lanes; return the returns of each lane, (lanes, episodes).
 
     ``act`` takes observations and masks, one row a lane. Each lane plays its own episodes, so
-    that short ones do not count more often than long ones.
+    that short ones do not count more often than long ones. An episode longer than ``limit`` steps
+    counts with what it has by then, and what follows as another one.
     """
     places = lanes.reset(seeds)
     returns = np.zeros((lanes.count, episodes))

@@ -159,6 +159,7 @@ class HostTrainer:
         if replay:
             self.memory.restore(arrays)
         else:
+            self.memory.forget()
             self.emptied = self.cycles
         self._begin_episodes()
 

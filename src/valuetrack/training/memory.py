@@ -42,13 +42,17 @@ class Memory:
         return np.minimum(self.written, self.capacity)
 
     def write(self, which: NDArray, owner: NDArray, transitions: Transition) -> None:
-        """Write the transitions of the lanes ``which``; ``owner`` is every lane's seed."""
+        """Write the transitions of the lanes ``which``.
+
+        ``owner`` is every lane's seed; the lanes of a seed stand side by side.
+        """
         seeds = owner[which]
-        for lane, seed in zip(which, seeds, strict=True):
-            position = self.written[seed] % self.capacity
-            for ring, new in zip(self._rings, transitions, strict=True):
-                ring[seed, position] = new[lane]
-            self.written[seed] += 1
+        # Each lane writes behind those of its seed that come before it.
+        turn = np.arange(len(which)) - np.searchsorted(seeds, seeds)
+        position = (self.written[seeds] + turn) % self.capacity
+        for ring, new in zip(self._rings, transitions, strict=True):
+            ring[seeds, position] = new[which]
+        self.written += np.bincount(seeds, minlength=len(self.written))
 
     def draw(self, uniforms: NDArray) -> Transition:
         """Draw uniformly from each seed's own transitions.
@@ -91,6 +95,10 @@ class Memory:
                 raise ValueError("the saved memory does not fit")
         for name, ring in mine.items():
             ring[...] = arrays[name]
+
+    def forget(self) -> None:
+        """Hold no transition, as at the beginning."""
+        self.written[:] = 0
 
     @property
     def _rings(self) -> tuple[Any, ...]:

@@ -1,0 +1,55 @@
+"""Training, saving, and going on in another process: the same bits as in one go."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from tests.programs import SETTINGS, remember_programs
+from valuetrack.algorithms import ALGORITHMS, load
+
+__all__ = ["remember_programs"]
+
+STEPS = 20_000
+CHUNK = 2_000  # the same in all trainings, so that they share their compiled programs
+OPTIONS = {"hidden": (16,), "batch_size": 16, "replay_capacity": 5_000, "samples": 50}
+
+GO_ON = f"""
+import sys
+from valuetrack import load
+for path in sys.argv[1:]:
+    agent = load(path)
+    agent.learn({STEPS}, report_every={CHUNK})
+    agent.save(path)
+"""
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory, remember_programs):
+    """Train every algorithm half-way here and the rest of the way in a process of its own."""
+    folder = tmp_path_factory.mktemp("models")
+    paths = {name: folder / f"{name}.vt" for name in ALGORITHMS}
+    for name, path in paths.items():
+        ALGORITHMS[name]("CartPole-v1", **OPTIONS).learn(STEPS, report_every=CHUNK).save(path)
+    command = [sys.executable, "-c", GO_ON, *map(str, paths.values())]
+    settings = {"jax_compilation_cache_dir": jax.config.jax_compilation_cache_dir, **SETTINGS}
+    environment = {name.upper(): str(value) for name, value in settings.items()}
+    subprocess.run(command, check=True, env={**os.environ, **environment})
+    return paths
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_40_000_steps_in_two_processes_are_those_in_one(name, resumed):
+    whole = ALGORITHMS[name]("CartPole-v1", **OPTIONS).learn(2 * STEPS, report_every=CHUNK)
+    halves = load(resumed[name])
+    assert halves.num_timesteps == whole.num_timesteps == 2 * STEPS
+    assert not halves.diverged
+    ours, theirs = halves.trainer.arrays(), whole.trainer.arrays()
+    assert ours.keys() == theirs.keys()
+    for part, array in theirs.items():
+        np.testing.assert_array_equal(ours[part], array, err_msg=part)
