@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,6 +35,7 @@ from valuetrack.report import write_report
 from valuetrack.store import RunFolder
 
 DEFAULT_SEEDS = 100
+SECONDS_BETWEEN_LINES = 60.0
 
 
 def reproduce(
@@ -59,7 +61,7 @@ def reproduce(
     folder = runs.open_or_create(path, request, resume=resume)
     started = time.monotonic()
     with _stoppable() as stop, _progress(console) as progress:
-        finished = _run(folder, request, stop, progress)
+        finished = _run(folder, request, stop, progress, console)
     manifest = folder.manifest()
     manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
     folder.write_json("manifest.json", manifest)
@@ -110,7 +112,11 @@ def _request(
 
 
 def _run(
-    folder: RunFolder, request: runs.Request, stop: threading.Event, progress: Progress
+    folder: RunFolder,
+    request: runs.Request,
+    stop: threading.Event,
+    progress: Progress,
+    console: Console,
 ) -> bool:
     """Run the requested rows of a folder with a bar for each row."""
     manifest = folder.manifest()
@@ -131,9 +137,12 @@ def _run(
         "all", total=sum(task.total or 0 for task in progress.tasks), seeds=""
     )
 
+    log = _log_lines(console)
+
     def advance(row: str, steps: int) -> None:
         progress.advance(tasks[row], steps)
         progress.advance(overall, steps)
+        log(progress.tasks[overall])
 
     return runs.run(folder, rows=request.rows, advance=advance, stop=stop)
 
@@ -158,6 +167,26 @@ def _progress(console: Console) -> Progress:
         console=console,
         refresh_per_second=2,
     )
+
+
+def _log_lines(console: Console) -> Callable[[Task], None]:
+    """Return what says, where no bar can be drawn, once a minute how far the run is."""
+    last = time.monotonic()
+
+    def log(task: Task) -> None:
+        nonlocal last
+        if console.is_terminal or time.monotonic() - last < SECONDS_BETWEEN_LINES:
+            return
+        last = time.monotonic()
+        speed = f", {task.speed:,.0f} steps/s" if task.speed else ""
+        left = (
+            ""
+            if task.time_remaining is None
+            else f", {timedelta(seconds=task.time_remaining)} left"
+        )
+        console.print(f"{task.percentage:.0f} % of {task.total:,.0f} steps{speed}{left}")
+
+    return log
 
 
 @contextmanager
