@@ -44,3 +44,13 @@ def test_the_runs_are_small_enough_to_travel(run):
 def test_the_shares_in_the_text_are_measured(share):
     assert share in (RUN / "tables.md").read_text(encoding="utf-8")
     assert share in DOC
+
+
+def test_the_cost_of_thinning_is_the_measured_one():
+    measured = table_lines(
+        (ROOT / "results" / "benchmarks" / "thinning.md").read_text(encoding="utf-8")
+    )
+    guide = table_lines((ROOT / "docs" / "guide.md").read_text(encoding="utf-8"))
+    shown = [line for line in guide if line.endswith("% |")]
+    assert len(shown) == 4
+    assert [line for line in shown if line not in measured] == []
