@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# What is tested is more than what is run: Stable-Baselines3 and its zoo bring PyTorch along.
+TESTED := $(VENV)/.installed-with-sb3
+TORCH  := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .PHONY: help run check test lint pytest bench clean
@@ -17,6 +20,12 @@ $(STAMP): pyproject.toml src/valuetrack/__init__.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+# PyTorch first and by its version, so that nothing else chooses one.
+$(TESTED): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,zoo]'
+	@touch $@
+
 run: $(STAMP)  ## Train on the indoor escape, print the tables beside the paper's, write the report
 	$(BIN)/valuetrack reproduce indoor-escape --quick --out runs/indoor-escape-quick
 
@@ -25,12 +34,12 @@ check: $(STAMP)  ## Hold every sampler against its exact law on a linear-Gaussia
 
 test: lint pytest  ## Lint, type-check and test
 
-lint: $(STAMP)  ## ruff and mypy alone
+lint: $(TESTED)  ## ruff and mypy alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-pytest: $(STAMP)  ## The tests alone
+pytest: $(TESTED)  ## The tests alone
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 bench: $(STAMP)  ## How time and memory grow with the network and the batch

@@ -30,10 +30,10 @@ LEVELS = {
     ],
     2: ["samplers"],
     3: ["agents"],
-    4: ["modelfile", "sb3", "store", "training"],
+    4: ["modelfile", "store", "training"],
     5: ["algorithms"],
-    6: ["checks", "experiments", "report", "watch"],
-    7: ["commands"],
+    6: ["checks", "experiments", "report", "sb3", "watch"],
+    7: ["commands", "zoo"],
     8: ["cli"],
     9: ["__init__", "__main__"],  # the front doors: nobody imports them, save for the version
 }

@@ -1,0 +1,310 @@
+"""What LKTD, SGLD and SGHMC share as algorithms of Stable-Baselines3."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, Schedule
+from stable_baselines3.common.utils import LinearSchedule
+
+from valuetrack.algorithms import ALGORITHMS, Algorithm, Estimate
+from valuetrack.algorithms.build import Task, loop_settings
+from valuetrack.algorithms.options import Options, parse
+from valuetrack.sb3.learner import Learner, Programs
+from valuetrack.sb3.names import check_count, check_names, check_share, option_defaults
+from valuetrack.sb3.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, ValuePolicy
+from valuetrack.training.memory import on_host
+from valuetrack.types import Transition
+
+NDArray = npt.NDArray[Any]
+
+LARGEST_PIECE = 64
+"""How many updates one call makes at most if their number changes from call to call."""
+SHARES = ("gamma", "exploration_fraction", "exploration_initial_eps", "exploration_final_eps")
+COUNTS = ("batch_size", "buffer_size", "target_update_interval")
+
+
+@functools.lru_cache(maxsize=8)
+def programs(algorithm: str, task: Task, options: Options) -> Programs:
+    """Return an agent's functions; models with the same options compile them once."""
+    agent = ALGORITHMS[algorithm].build(task, options)
+    settings = loop_settings(options, agent, seeds=1)
+    return Programs(agent, settings.parameter_samples, settings.thinning)
+
+
+class SamplingAlgorithm(OffPolicyAlgorithm):
+    """Q-learning by a sampler of the posterior of the network's parameters.
+
+    Parameters
+    ----------
+    policy
+        ``"MlpPolicy"``, ``"CnnPolicy"`` or ``"MultiInputPolicy"``.
+    env
+        A Gymnasium id, an environment or a ``VecEnv``, with discrete actions.
+    buffer_size, learning_starts, batch_size, gamma, train_freq, gradient_steps, n_steps
+        As in SB3's DQN.
+    replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage
+        As in SB3's DQN.
+    target_update_interval
+        Environment steps between two copies of the parameters to the target network.
+    exploration_fraction, exploration_initial_eps, exploration_final_eps
+        As in SB3's DQN: over which share of the training epsilon falls, from where and to where.
+    policy_kwargs
+        ``net_arch``, ``activation_fn`` and, for images, ``convolutions``.
+    stats_window_size, tensorboard_log, verbose, seed
+        As in all of SB3.
+    device
+        There for SB3's sake: the arrays are JAX's, which chooses its own device.
+    **options
+        Those of the sampler, with the names and defaults that valuetrack's own class has:
+        ``step_size``, ``pseudo_population``, ``observation_sd``, ``prior_sd``, ...,
+        and ``samples`` and ``thinning`` for the pool behind :meth:`posterior`.
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": MlpPolicy,
+        "CnnPolicy": CnnPolicy,
+        "MultiInputPolicy": MultiInputPolicy,
+    }
+    core: ClassVar[type[Algorithm]]
+    """valuetrack's own class of this algorithm: its options, its agent, its name."""
+
+    policy: ValuePolicy
+    learner: Learner
+    exploration_schedule: Schedule
+
+    def __init__(
+        self,
+        policy: str | type[ValuePolicy],
+        env: GymEnv | str,
+        *,
+        buffer_size: int = 50_000,
+        learning_starts: int = 1_000,
+        batch_size: int = 64,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int = 1,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        target_update_interval: int = 4,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "auto",
+        _init_setup_model: bool = True,
+        **options: Any,
+    ) -> None:
+        del device
+        self.algorithm = self.core.name
+        defaults = option_defaults(self.core.options_type)
+        check_names(options, defaults, type(self).__name__)
+        # As attributes each, so that SB3 saves them and `load(path, step_size=...)` changes them.
+        self.__dict__.update(defaults | options)
+        super().__init__(
+            policy,
+            env,
+            learning_rate=0.0,  # for an optimiser, which there is not
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            batch_size=batch_size,
+            tau=1.0,
+            gamma=gamma,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+            replay_buffer_class=replay_buffer_class,
+            replay_buffer_kwargs=replay_buffer_kwargs,
+            optimize_memory_usage=optimize_memory_usage,
+            n_steps=n_steps,
+            policy_kwargs=policy_kwargs,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            device="cpu",
+            support_multi_env=True,
+            seed=seed,
+            sde_support=False,
+            supported_action_spaces=(spaces.Discrete,),
+        )
+        self.target_update_interval = target_update_interval
+        self.exploration_fraction = exploration_fraction
+        self.exploration_initial_eps = exploration_initial_eps
+        self.exploration_final_eps = exploration_final_eps
+        self.exploration_rate = 0.0
+        self._n_calls = 0
+        if _init_setup_model:
+            self._setup_model()
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 4,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train for so many environment steps, as every algorithm of SB3 does."""
+        return super().learn(
+            total_timesteps,
+            callback,
+            log_interval,
+            tb_log_name or type(self).__name__,
+            reset_num_timesteps,
+            progress_bar,
+        )
+
+    def train(self, gradient_steps: int, batch_size: int = 64) -> None:
+        """Make so many updates, each on a batch drawn from the replay buffer."""
+        was_finite = self.learner.diverged < 0
+        residuals = [
+            self.learner.update(self._draw(updates, batch_size))
+            for updates in self._pieces(gradient_steps)
+        ]
+        self._n_updates += gradient_steps
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/loss", float(np.concatenate(residuals).mean()))
+        if was_finite and self.learner.diverged >= 0:
+            warnings.warn(
+                f"{type(self).__name__} diverged at update {self.learner.diverged}: its values are "
+                "no numbers from there on; use a smaller step size.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def predict(
+        self,
+        observation: NDArray | dict[str, NDArray],
+        state: tuple[NDArray, ...] | None = None,
+        episode_start: NDArray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray, tuple[NDArray, ...] | None]:
+        """Choose an action by the current sample; explore with the present epsilon if not told.
+
+        Each observation of a batch has a coin of its own.
+        """
+        action, state = self.policy.predict(observation, state, episode_start, deterministic)
+        if deterministic:
+            return action, state
+        explores = self._coins.random(np.shape(action)) < self.exploration_rate
+        if not explores.any():
+            return action, state
+        drawn = [self.action_space.sample() for _ in range(explores.size)]
+        return np.where(explores, np.reshape(drawn, explores.shape), action), state
+
+    def posterior(self, observation: NDArray | dict[str, NDArray]) -> Estimate:
+        """Return posterior samples of the Q-values at one observation, or at a batch of them.
+
+        With ``VecNormalize`` these are normalised observations, as for :meth:`predict`.
+        """
+        tensors, is_batch = self.policy.obs_to_tensor(observation)
+        encoded = self.policy.encode(tensors)
+        drawn, latest = self.learner.values_of_pool(encoded), self.learner.values(encoded)
+        if not is_batch:
+            drawn, latest = drawn[:, 0], latest[0]
+        return Estimate(drawn, latest, self.core.sample_name, self.core.is_sampler)
+
+    def _setup_model(self) -> None:
+        self._check_options()
+        super()._setup_model()
+        options = parse(
+            self.core.options_type,
+            {
+                **{name: getattr(self, name) for name in option_defaults(self.core.options_type)},
+                "hidden": self.policy.hidden,
+                "activation": self.policy.activation,
+                "convolutions": self.policy.convolutions,
+            },
+            type(self).__name__,
+        )
+        # Without a seed each model is another one, as in SB3.
+        seeds = np.random.SeedSequence(self.seed)
+        seed = int(seeds.generate_state(1)[0]) if self.seed is None else self.seed
+        self._coins = np.random.default_rng(seeds.spawn(1)[0])
+        self.learner = Learner(programs(self.core.name, self.policy.task, options), seed)
+        self.policy.learner = self.learner
+        self.exploration_schedule = LinearSchedule(
+            self.exploration_initial_eps, self.exploration_final_eps, self.exploration_fraction
+        )
+
+    def _check_options(self) -> None:
+        """Refuse what SB3 would take without a word, and files of another algorithm."""
+        name = type(self).__name__
+        if self.algorithm != self.core.name:
+            saved = self.algorithm.upper()
+            raise RuntimeError(f"The file holds {saved}: load it with valuetrack.sb3.{saved}.load.")
+        if not issubclass(self.policy_class, ValuePolicy):
+            raise ValueError(
+                f"{name} takes the policies of valuetrack.sb3, {', '.join(self.policy_aliases)}, "
+                f"not {self.policy_class.__name__}, whose network is PyTorch's."
+            )
+        for share in SHARES:
+            check_share(name, share, getattr(self, share))
+        for count in COUNTS:
+            check_count(name, count, getattr(self, count))
+
+    def _on_step(self) -> None:
+        """Copy the target network when it is due, and let epsilon fall; after every step."""
+        self._n_calls += 1
+        if self._n_calls % max(self.target_update_interval // self.n_envs, 1) == 0:
+            self.learner.copy_target()
+        self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
+        self.logger.record("rollout/exploration_rate", self.exploration_rate)
+
+    def _pieces(self, updates: int) -> list[int]:
+        """Return how the updates are divided into compiled calls: not at all if it can be.
+
+        A number that changes with the length of an episode is divided into powers of two, so that
+        few programs are compiled.
+        """
+        if updates == self.gradient_steps:
+            return [updates]
+        whole, rest = divmod(updates, LARGEST_PIECE)
+        powers = [2**bit for bit in reversed(range(rest.bit_length())) if rest & 2**bit]
+        return [LARGEST_PIECE] * whole + powers
+
+    def _draw(self, updates: int, batch_size: int) -> Transition:
+        """Draw batches from the replay buffer, as (updates, batch, ...)."""
+        assert self.replay_buffer is not None
+        drawn = self.replay_buffer.sample(updates * batch_size, env=self._vec_normalize_env)
+        lead = (updates, batch_size)
+
+        def column(tensor: torch.Tensor) -> NDArray:
+            return tensor.cpu().numpy().reshape(lead)
+
+        def batches(observations: PyTorchObs) -> NDArray:
+            encoded = self.policy.encode(observations)
+            return encoded.reshape(*lead, *encoded.shape[1:])
+
+        action = column(drawn.actions).astype(np.int32) - self.policy.first_action
+        gamma = self.gamma if drawn.discounts is None else column(drawn.discounts)
+        return on_host(
+            observation=batches(drawn.observations),
+            action=action,
+            reward=column(drawn.rewards),
+            discount=np.asarray(gamma, np.float32) * (1 - column(drawn.dones)),
+            next_observation=batches(drawn.next_observations),
+            next_action=action,  # Q-learning does not look at it, and SB3 does not keep it
+            next_mask=np.ones((*lead, self.policy.actions), bool),
+        )
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["learner"], []
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "learner", "exploration_schedule", "_coins"]

@@ -1,0 +1,203 @@
+"""A sampling agent between two calls of Stable-Baselines3: its state, its updates, its values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from valuetrack import rng
+from valuetrack.agents.base import Agent, AgentState
+from valuetrack.algorithms.views import Views
+from valuetrack.training import samples
+from valuetrack.types import Array, Params, Transition
+
+NDArray = npt.NDArray[Any]
+
+
+class LearnerState(NamedTuple):
+    """All that goes into a file.
+
+    Attributes
+    ----------
+    agent
+        The current sample, the target network and the number of updates.
+    samples
+        The pool of parameter samples, each leaf with a leading axis.
+    diverged
+        The first update after which something was not finite, or -1.
+    key
+        The random key from which every update derives its own.
+    """
+
+    agent: AgentState
+    samples: Params
+    diverged: Array
+    key: Array
+
+
+class Programs:
+    """The functions of an agent, each compiled when it is first asked for.
+
+    Parameters
+    ----------
+    agent
+        What learns.
+    pool_size, thinning
+        How many parameter samples are kept, one of every ``thinning`` updates.
+    """
+
+    def __init__(self, agent: Agent, pool_size: int, thinning: int) -> None:
+        self.agent, self.pool_size, self.thinning = agent, pool_size, thinning
+        self.views = Views(agent, None)
+        self.start = jax.jit(self._start)
+        self.update = jax.jit(self._update, donate_argnums=0)
+        # A copy, as an update may not be given the same memory twice.
+        self.copy = jax.jit(lambda params: jax.tree.map(jnp.copy, params))
+
+    def _start(self, key: Array) -> LearnerState:
+        agent = self.agent.init(jax.random.fold_in(key, 0))
+        pool = samples.empty(agent.learner.params, self.pool_size)
+        return LearnerState(agent, pool, jnp.int32(-1), key)
+
+    def _update(self, state: LearnerState, batches: Transition) -> tuple[LearnerState, Array]:
+        """Make one update on each batch; return the mean squared residuals."""
+
+        def update(state: LearnerState, batch: Transition) -> tuple[LearnerState, Array]:
+            before = state.agent
+            done = before.learner.updates
+            # Key 0 has drawn the initial parameters.
+            key = jax.random.fold_in(state.key, done + 1)
+            agent, info = self.agent.update(key, before, batch)
+            # SB3 counts environment steps between two copies; `copy_target` makes them.
+            agent = agent._replace(target=before.target)
+            pool = samples.keep(state.samples, agent.learner.params, done, self.thinning)
+            diverged = samples.first_divergence(state.diverged, info, done)
+            return LearnerState(agent, pool, diverged, state.key), info.mean_squared_residual
+
+        return jax.lax.scan(update, state, batches)
+
+
+class Learner:
+    """An agent's state, and what is asked of it.
+
+    It has the ``state_dict`` and ``load_state_dict`` of a PyTorch module, so that SB3 saves, loads
+    and exchanges it like one of its networks.
+
+    Parameters
+    ----------
+    programs
+        What learns.
+    seed
+        Of the initial parameters and of all noise.
+    """
+
+    def __init__(self, programs: Programs, seed: int) -> None:
+        self.programs = programs
+        self.state: LearnerState = programs.start(rng.key(seed))
+
+    @property
+    def updates(self) -> int:
+        """How many updates there have been."""
+        return int(self.state.agent.learner.updates)
+
+    @property
+    def diverged(self) -> int:
+        """The first update after which something was not finite, or -1."""
+        return int(self.state.diverged)
+
+    def update(self, batches: Transition) -> NDArray:
+        """Make one update on each batch, all in one call; return the mean squared residuals.
+
+        Every field has the leading axes (updates, batch).
+        """
+        self.state, residuals = self.programs.update(self.state, batches)
+        return np.asarray(residuals)
+
+    def copy_target(self) -> None:
+        """Give the target network the current parameters."""
+        agent = self.state.agent
+        target = self.programs.copy(agent.learner.params)
+        self.state = self.state._replace(agent=agent._replace(target=target))
+
+    def greedy(self, observations: NDArray, actions: int) -> NDArray:
+        """Return the best action of the current sample for each observation."""
+        every = np.ones((len(observations), actions), bool)
+        return np.asarray(self.programs.views.greedy(self.state.agent, observations, every))
+
+    def values(self, observations: NDArray) -> NDArray:
+        """Return the Q-values of the current sample, (n, actions)."""
+        (values,) = np.asarray(self.programs.views.values(self.state.agent, observations))
+        return np.asarray(values)
+
+    def values_of_pool(self, observations: NDArray) -> NDArray:
+        """Return the Q-values of all kept samples, from the oldest on: (samples, n, actions)."""
+        p, state = self.programs, self.state
+        order = samples.newest_first(p.pool_size, self.updates, p.thinning)
+        if not order:
+            return self.values(observations)[None]
+        drawn = p.views.values_of_pool(state.agent, state.samples, observations)
+        return np.asarray(drawn)[order[::-1], 0]
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return a copy of the whole state as named tensors."""
+        return {name: _to_tensor(leaf) for name, leaf in _named_leaves(self.state).items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, torch.Tensor], strict: bool = True) -> None:
+        """Take up a state; with ``strict=False`` what is not given stays as it is.
+
+        Raises
+        ------
+        RuntimeError
+            If a tensor is missing, unknown, or of another shape or dtype. (PyTorch's modules raise
+            the same, and SB3 takes a ValueError here for an old file of its own.)
+        """
+        current = _named_leaves(self.state)
+        unknown = [name for name in state_dict if name not in current]
+        if unknown:
+            raise RuntimeError(f"There is no array {unknown[0]!r} in this model's learner.")
+        missing = [name for name in current if name not in state_dict]
+        if strict and missing:
+            raise RuntimeError(f"The saved learner lacks the array {missing[0]!r}.")
+        leaves = [
+            _to_leaf(name, state_dict[name], leaf) if name in state_dict else leaf
+            for name, leaf in current.items()
+        ]
+        self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
+
+
+def _named_leaves(state: LearnerState) -> dict[str, Any]:
+    """Return the arrays under names such as ``agent.learner.params.body.0.w``."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _to_tensor(leaf: Any) -> torch.Tensor:
+    if _is_key(leaf):
+        # PyTorch does little with uint32.
+        return torch.from_numpy(np.array(jax.random.key_data(leaf), np.int64))
+    return torch.from_numpy(np.array(leaf))
+
+
+def _to_leaf(name: str, tensor: torch.Tensor, like: Any) -> Any:
+    expected = _to_tensor(like)
+    if tensor.shape != expected.shape or tensor.dtype != expected.dtype:
+        raise RuntimeError(
+            f"The saved array {name!r} is {tuple(tensor.shape)} of {tensor.dtype}, but this model "
+            f"has {tuple(expected.shape)} of {expected.dtype}; load it with the options it was "
+            "saved with."
+        )
+    array = tensor.detach().cpu().numpy()
+    if _is_key(like):
+        data = jnp.asarray(array.astype(np.uint32))
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(like))
+    return jnp.array(array)  # a copy: the tensor may change later

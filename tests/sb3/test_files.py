@@ -1,0 +1,156 @@
+"""Models in SB3's files: saved, loaded, continued, and their arrays exchanged."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+import gymnasium
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3")
+
+import torch
+from stable_baselines3 import DQN
+from stable_baselines3.common.envs import IdentityEnv
+
+from tests.sb3.small import EVERY, arrays, every_observation, make, same_bits
+from valuetrack.sb3 import ALGORITHMS, LKTD, SGHMC, SGLD
+
+STATES = every_observation(IdentityEnv(3))
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return make().learn(120)
+
+
+@pytest.fixture
+def saved(trained, tmp_path):
+    trained.save(tmp_path / "model")
+    return tmp_path / "model.zip"
+
+
+@EVERY
+def test_a_loaded_model_predicts_the_same(name, tmp_path):
+    model = make(ALGORITHMS[name]).learn(80)
+    model.save(tmp_path / "model")
+    loaded = ALGORITHMS[name].load(tmp_path / "model")
+    assert same_bits(model, loaded)
+    assert loaded.step_size == 3e-5
+    assert loaded.num_timesteps == 80
+    before, after = model.posterior(STATES), loaded.posterior(STATES)
+    np.testing.assert_array_equal(before.samples, after.samples)
+    np.testing.assert_array_equal(
+        model.predict(STATES, deterministic=True)[0], loaded.predict(STATES, deterministic=True)[0]
+    )
+
+
+def test_a_loaded_model_goes_on_the_same_way_every_time(tmp_path):
+    first = make(env="CartPole-v1").learn(60)
+    first.save(tmp_path / "model")
+    first.save_replay_buffer(tmp_path / "buffer")
+    twins = []
+    for _ in range(2):
+        model = LKTD.load(tmp_path / "model", env=gymnasium.make("CartPole-v1"))
+        model.load_replay_buffer(tmp_path / "buffer")
+        assert model.replay_buffer.size() == first.replay_buffer.size()
+        model.learn(40, reset_num_timesteps=False)
+        twins.append(model)
+    assert twins[0].num_timesteps == 100
+    assert twins[0].learner.updates == first.learner.updates + 10
+    assert same_bits(*twins)
+    assert not same_bits(twins[0], first)
+
+
+def test_the_file_holds_tensors_under_names_that_can_be_read(trained, saved):
+    with zipfile.ZipFile(saved) as archive:
+        tensors = torch.load(io.BytesIO(archive.read("learner.pth")), weights_only=True)
+        described = json.loads(archive.read("data"))
+    assert tensors["agent.learner.params.body.0.w"].shape == (3, 16)
+    assert tensors["agent.target.head.w"].shape == (16, 3)
+    assert tensors["samples.head.b"].shape == (6, 3)
+    assert tensors["agent.learner.updates"] == trained.learner.updates
+    assert {"key", "diverged"} <= tensors.keys()
+    assert described["pseudo_population"] == 20_000
+    assert "learner" not in described
+
+
+def test_options_change_at_loading(saved):
+    model = LKTD.load(saved, env=IdentityEnv(3), step_size=1e-6, exploration_final_eps=0.2)
+    assert (model.step_size, model.exploration_final_eps) == (1e-6, 0.2)
+    with pytest.raises(ValueError, match="LKTD's step_size is wrong"):
+        LKTD.load(saved, step_size=-1.0)
+
+
+def test_parameters_are_taken_and_given(trained, saved):
+    other = make(seed=9)
+    assert not same_bits(trained, other)
+    other.set_parameters(trained.get_parameters())
+    assert same_bits(trained, other)
+    other = make(seed=9)
+    other.set_parameters(str(saved))
+    assert same_bits(trained, other)
+    params = "agent.learner.params.head.b"
+    wanted = torch.tensor([1.0, 2.0, 3.0])
+    other.set_parameters({"learner": {params: wanted}}, exact_match=False)
+    wanted += 1  # what the model took is its own
+    np.testing.assert_array_equal(arrays(other)[params], [1.0, 2.0, 3.0])
+
+
+def test_what_was_given_is_not_changed_by_learning(trained):
+    model = make(seed=9)
+    model.set_parameters(trained.get_parameters())
+    given = model.get_parameters()["learner"]
+    copies = {name: tensor.clone() for name, tensor in given.items()}
+    model.learn(60)
+    assert all(torch.equal(given[name], copies[name]) for name in given)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda d: d.pop("key"), "lacks the array 'key'"),
+        (lambda d: d.update(surprise=torch.zeros(1)), "no array 'surprise'"),
+        (lambda d: d.update(diverged=torch.zeros(2)), r"'diverged' is \(2,\) of torch.float32"),
+    ],
+    ids=["missing", "unknown", "shape"],
+)
+def test_arrays_that_do_not_fit_are_refused(trained, change, sentence):
+    parameters = trained.get_parameters()
+    change(parameters["learner"])
+    with pytest.raises(RuntimeError, match=sentence):
+        make().set_parameters(parameters)
+
+
+def test_files_of_others_are_refused(trained, saved, tmp_path):
+    with pytest.raises(RuntimeError, match="The file holds LKTD: load it"):
+        SGLD.load(saved)
+    with pytest.raises(RuntimeError, match="load it with the options it was saved with"):
+        LKTD.load(saved, samples=3)
+    DQN("MlpPolicy", IdentityEnv(3), buffer_size=10).save(tmp_path / "dqn")
+    with pytest.raises(ValueError, match="LKTD takes the policies of"):
+        LKTD.load(tmp_path / "dqn")
+    with pytest.raises(ValueError, match="spaces do not match"):
+        LKTD.load(saved, env=IdentityEnv(4))
+
+
+def test_another_environment_can_be_set(trained, saved):
+    model = LKTD.load(saved)
+    assert model.get_env() is None
+    model.set_env(IdentityEnv(3))
+    model.learn(20, reset_num_timesteps=False)
+    with pytest.raises(ValueError, match="spaces do not match"):
+        model.set_env(IdentityEnv(4))
+
+
+def test_a_policy_alone_is_not_saved(trained, tmp_path):
+    with pytest.raises(NotImplementedError, match="Save the model itself"):
+        trained.policy.save(tmp_path / "policy")
+
+
+def test_momentum_is_saved(tmp_path):
+    model = make(SGHMC, momentum="carried").learn(40)
+    assert any("velocity" in name or "momentum" in name for name in arrays(model)), arrays(model)

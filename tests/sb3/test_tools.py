@@ -1,0 +1,137 @@
+"""The tools around a model: callbacks, normalisation, logs, and all kinds of observations."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.callbacks import CallbackList, CheckpointCallback, EvalCallback
+from stable_baselines3.common.envs import FakeImageEnv, IdentityEnv
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from tests.sb3.small import make, same_bits
+from tests.small_envs import Picture, Spaced
+from valuetrack.sb3 import LKTD
+
+
+def test_callbacks_evaluate_keep_the_best_and_save(tmp_path):
+    evaluation = EvalCallback(
+        Monitor(IdentityEnv(3, ep_length=10)), eval_freq=40, n_eval_episodes=2, verbose=0,
+        log_path=str(tmp_path), best_model_save_path=str(tmp_path),
+    )  # fmt: skip
+    checkpoints = CheckpointCallback(save_freq=50, save_path=str(tmp_path), name_prefix="at")
+    calls = []
+
+    def count(local, everything):
+        calls.append(local["self"].num_timesteps)
+        return len(calls) < 90
+
+    model = make().learn(200, callback=CallbackList([evaluation, checkpoints]))
+    assert np.load(tmp_path / "evaluations.npz")["results"].shape == (5, 2)
+    assert (tmp_path / "at_150_steps.zip").exists()
+    LKTD.load(tmp_path / "best_model")
+    model.learn(200, callback=count)
+    assert calls == list(range(1, 91))  # and no step after the callback has said no
+
+
+def test_normalised_observations_and_rewards():
+    env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * 2), gamma=0.9)
+    model = make(env=env).learn(120)
+    assert model.get_vec_normalize_env() is env
+    assert env.ret_rms.count > 100
+    drawn = model._draw(1, 64)
+    raw = model.replay_buffer
+    seen = raw.observations[: raw.pos].reshape(-1, 4)
+    assert seen.std(axis=0).min() < 0.3 < drawn.observation.std(axis=(0, 1)).min()
+    assert drawn.reward.max() < 1.0 == raw.rewards[: raw.pos].max()
+    mean, _ = evaluate_policy(model, env, 2, warn=False)
+    assert mean > 0
+    assert model.posterior(env.reset()).mean.shape == (2, 2)
+
+
+def test_tensorboard_files_are_written(tmp_path):
+    pytest.importorskip("tensorboard")
+    model = make(tensorboard_log=str(tmp_path)).learn(240, log_interval=1)
+    (folder,) = tmp_path.iterdir()
+    assert folder.name == "LKTD_1"
+    assert list(folder.glob("events.out.tfevents.*"))
+    assert model.logger.name_to_value.keys() >= {"train/loss", "rollout/exploration_rate"}
+
+
+def test_images_are_learned_with_convolutions(tmp_path):
+    model = make(
+        env=Picture(side=6), policy="CnnPolicy", step_size=2e-3, gamma=0.0, train_freq=1,
+        policy_kwargs={"net_arch": [16], "convolutions": [(8, 3, 1)]},
+        exploration_fraction=0.6, buffer_size=1000, inner_iterations=2,
+    )  # fmt: skip
+    assert model.policy.task == ((6, 6, 1), True, 2)
+    assert model.replay_buffer.observations.dtype == np.uint8
+    model.learn(500)
+    mean, _ = evaluate_policy(model, Monitor(Picture(side=6)), 60, warn=False)
+    assert mean > 0.7
+    picture = Picture(side=6).observation_space.sample()  # channels last, as Gymnasium has it
+    action, _ = model.predict(picture, deterministic=True)
+    assert action.shape == ()
+    assert model.posterior(picture[None]).mean.shape == (1, 2)
+    model.save(tmp_path / "model")
+    assert same_bits(model, LKTD.load(tmp_path / "model"))
+
+
+def test_images_of_sb3s_tests_run_with_and_without_convolutions():
+    env = FakeImageEnv(screen_height=12, screen_width=10, n_channels=3, discrete=True)
+    network = {"net_arch": [8], "convolutions": [(4, 3, 2)]}
+    for policy, shape in [("CnnPolicy", (12, 10, 3)), ("MlpPolicy", (360,))]:
+        model = make(env=env, policy=policy, policy_kwargs=network, buffer_size=60).learn(8)
+        assert model.policy.task.shape == shape
+        encoded = model._draw(1, 2).observation
+        assert encoded.max() <= (255 if policy == "CnnPolicy" else 1.0)
+
+
+MIXED = spaces.Dict(
+    {
+        "mark": spaces.Discrete(3),
+        "place": spaces.Box(-1, 1, (2,), np.float32),
+        "picture": spaces.Box(0, 255, (4, 4, 1), np.uint8),
+    }
+)
+
+
+def test_parts_of_an_observation_are_flattened():
+    model = make(env=Spaced(MIXED), policy="MultiInputPolicy")
+    model.learn(28)
+    assert model.policy.task.shape == (3 + 2 + 16,)
+    assert model.learner.updates == 2
+    env = model.get_env()
+    assert model.posterior(env.reset()).mean.shape == (1, 2)
+    assert model.predict(MIXED.sample(), deterministic=True)[0].shape == ()
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(4, start=2),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(5),
+        spaces.Box(-1, 1, (2, 3), np.float64),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_observations_of_every_kind(space):
+    model = make(env=Spaced(space)).learn(8)  # before the first update: none is compiled
+    assert model._draw(2, 4).observation.shape == (2, 4, *model.policy.task.shape)
+    single, batch = space.sample(), np.stack([space.sample() for _ in range(3)])
+    assert model.posterior(np.asarray(single)).mean.shape == (2,)
+    assert model.posterior(batch).mean.shape == (3, 2)
+
+
+def test_returns_over_several_steps():
+    model = make(n_steps=3, gamma=0.5).learn(20)
+    drawn = model._draw(1, 32)
+    assert set(np.unique(drawn.discount)) <= {0.0, 0.125, 0.25, 0.5}
+    assert drawn.reward.max() > 1.0
