@@ -492,7 +492,7 @@ def test_close_closes_what_the_agent_made():
 def test_tensorboard_shows_each_seed(tmp_path):
     board = pytest.importorskip("tensorboardX.proto.event_pb2")
     record = pytest.importorskip("tensorboardX.record_writer")
-    make("dqn", seeds=2).learn(200, tensorboard=tmp_path, evaluate_every=100, report_every=50)
+    make("dqn", seeds=2).learn(200, tensorboard=tmp_path, evaluate_every=100, report_every=100)
     for seed in range(2):
         (path,) = (tmp_path / f"seed-{seed}").iterdir()
         shown = {}
@@ -501,7 +501,7 @@ def test_tensorboard_shows_each_seed(tmp_path):
                 shown.setdefault(value.tag, []).append(value.simple_value)
         assert set(shown) == {"rollout/ep_rew_mean", "train/loss", "eval/mean_reward"}
         assert len(shown["eval/mean_reward"]) == 2
-        assert 2 <= len(shown["train/loss"]) <= 4
+        assert len(shown["train/loss"]) == 2
         assert np.isfinite(np.concatenate([*shown.values()])).all()
 
 
