@@ -42,8 +42,11 @@ lint: $(TESTED)  ## ruff and mypy alone
 pytest: $(TESTED)  ## The tests alone
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-bench: $(STAMP)  ## How time and memory grow with the network and the batch
-	$(BIN)/python benchmarks/growth.py --out results/benchmarks
+bench: $(STAMP)  ## Measure speed and memory, beside other libraries; on a quiet machine
+	@for question in peers seeds updates growth throughput startup; do \
+		echo "== benchmarks/$$question.py"; \
+		$(BIN)/python benchmarks/$$question.py --out results/benchmarks || exit 1; \
+	done
 
 clean:  ## Remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,34 +1,52 @@
 """How many cycles of indoor-escape training run in a second, and how far that is from the limit.
 
 A cycle is ten environment steps and one update; its whole work is timed: acting, replay, update,
-and the Q-values of all cells for the pool. Every core runs a process of its own with ten seeds,
-as ``valuetrack reproduce`` does; the processes start each repetition together.
+and the Q-values of all cells for the pool. The update is also timed alone. Every core runs a
+process of its own with ten seeds, as ``valuetrack reproduce`` does; the processes start each
+repetition together.
 
 The limit is that of the update's matrix products alone: their floating-point operations, counted
-in the traced program, at the rate at which the same cores multiply (10000 x 32) by (32 x 32).
+in the traced program, at the rate at which the same cores multiply (10000 x 32) by (32 x 32). The
+rate at which they multiply ten times (100 x 32) by (32 x 32), the update's own shapes for ten
+seeds, is shown beside it.
 
 Run ``python benchmarks/throughput.py``, with ``--quick`` to see only that it works.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import multiprocessing
 import os
 import statistics
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from common import (
+    SINGLE_THREAD,
+    arguments,
+    cores,
+    figure,
+    machine,
+    make_console,
+    save_figure,
+    write_json,
+)
+
 ROWS = ("lktd-10000", "sgld-10000", "sghmc-10000", "dqn", "bootdqn", "qrdqn")
 SEEDS = 10
-REPETITIONS = 7
-SECONDS = 2.0
+SECONDS, QUICK_SECONDS = 2.0, 0.1
+PRODUCTS = {
+    "one large": ((10_000, 32), (32, 32)),
+    "as in the update": ((10, 100, 32), (10, 32, 32)),
+}
+"""Shapes of the products whose rate is measured."""
 
 
 def count_products(jaxpr: Any) -> int:
@@ -49,13 +67,32 @@ def count_products(jaxpr: Any) -> int:
     return total
 
 
-def measure(core: int, seconds: float, repetitions: int, together: Any, results: Any) -> None:
+def repeat(run: Callable[[int], None], seconds: float, turns: int, together: Any) -> list[float]:
+    """Warm up, then time so many turns of about so many seconds; return the seconds of one."""
+
+    def timed(count: int) -> float:
+        began = time.perf_counter()
+        run(count)
+        return (time.perf_counter() - began) / count
+
+    timed(10)
+    count = max(10, round(seconds / timed(100)))
+    times = []
+    for _ in range(turns):
+        together.wait()
+        times.append(timed(count))
+    return times
+
+
+def measure(
+    core: int, names: Sequence[str], seconds: float, repetitions: int, together: Any, results: Any
+) -> None:
     """Be one process: time every row on one core, in step with the others."""
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[core]})
     import jax  # noqa: PLC0415 - after the flags are set
     import jax.numpy as jnp  # noqa: PLC0415
 
-    from valuetrack.experiments.build import build_agent, build_loop, build_problem  # noqa: PLC0415
+    from valuetrack.experiments.build import build_loop, build_problem  # noqa: PLC0415
     from valuetrack.experiments.spec import load  # noqa: PLC0415
     from valuetrack.experiments.timing import random_batch  # noqa: PLC0415
     from valuetrack.experiments.unit import compile_unit  # noqa: PLC0415
@@ -64,90 +101,115 @@ def measure(core: int, seconds: float, repetitions: int, together: Any, results:
     spec = load("indoor_escape")
     problem = build_problem(spec)
     measured: dict[str, Any] = {}
-    for row in ROWS:
+    for row in names:
         loop = build_loop(spec, spec.row(row), "reference", problem)
         functions = compile_unit(loop)
         state = functions.init(jnp.arange(SEEDS, dtype=jnp.int32))
         state, clock, _ = functions.collect(state, Clock.start(), 100)
+        agents = jax.tree.map(jnp.copy, state.agent)
 
-        def run(cycles: int, functions: Any = functions) -> float:
+        def cycles(count: int, functions: Any = functions) -> None:
             nonlocal state, clock
-            began = time.perf_counter()
-            state, clock, _ = functions.train(state, clock, cycles)
+            state, clock, _ = functions.train(state, clock, count)
             jax.block_until_ready(state.agent)
-            return time.perf_counter() - began
 
-        run(10)
-        cycles = max(10, round(seconds / (run(100) / 100)))
-        times = []
-        for _ in range(repetitions):
-            together.wait()
-            times.append(run(cycles) / cycles / SEEDS)
-        agent = build_agent(spec, spec.row(row), "reference", problem.env)
         batch = random_batch(problem.env, spec.training.batch_size, jax.random.key(0))
-        traced = jax.make_jaxpr(agent.update)(
-            jax.random.key(0), jax.eval_shape(agent.init, jax.random.key(0)), batch
-        )
-        measured[row] = {"times": times, "flop": count_products(traced.jaxpr)}
+        batches = jax.tree.map(lambda leaf: jnp.stack([leaf] * SEEDS), batch)
+        many = jax.jit(partial(updates, loop.agent))
 
-    left, right = jnp.ones((10_000, 32)), jnp.ones((32, 32))
-    multiply = jax.jit(lambda a, b, n: jax.lax.fori_loop(0, n, lambda _, c: (c @ b) * 0.03, a))
-    jax.block_until_ready(multiply(left, right, 3))
-    count = max(3, round(seconds / 3e-4))
-    rates = []
-    for _ in range(repetitions):
-        together.wait()
-        began = time.perf_counter()
-        jax.block_until_ready(multiply(left, right, count))
-        rates.append(2 * 10_000 * 32 * 32 * count / (time.perf_counter() - began))
+        def alone(count: int, many: Any = many, start: Any = (agents, batches)) -> None:
+            jax.block_until_ready(many(*start, count))
+
+        traced = jax.make_jaxpr(loop.agent.update)(
+            jax.random.key(0), jax.eval_shape(loop.agent.init, jax.random.key(0)), batch
+        )
+        measured[row] = {
+            "times": [t / SEEDS for t in repeat(cycles, seconds, repetitions, together)],
+            "update_times": [t / SEEDS for t in repeat(alone, seconds, repetitions, together)],
+            "flop": count_products(traced.jaxpr),
+        }
+
+    rates = {}
+    for name, (left, right) in PRODUCTS.items():
+        a, b = jnp.ones(left), jnp.ones(right)
+        multiply = jax.jit(lambda a, b, n: jax.lax.fori_loop(0, n, lambda _, c: (c @ b) * 0.03, a))
+
+        def products(count: int, multiply: Any = multiply, a: Any = a, b: Any = b) -> None:
+            jax.block_until_ready(multiply(a, b, count))
+
+        flop = 2 * math.prod(left) * right[-1]
+        rates[name] = [flop / t for t in repeat(products, seconds, repetitions, together)]
     results.put((core, measured, rates))
 
 
-def run_all(seconds: float, repetitions: int) -> dict[str, Any]:
+def updates(agent: Any, agents: Any, batches: Any, count: Any) -> Any:
+    """Make so many updates of all seeds, always on the same batches: values cost no time."""
+    import jax  # noqa: PLC0415 - after the flags are set
+
+    from valuetrack import rng  # noqa: PLC0415
+
+    def one(_: Any, carry: Any) -> Any:
+        keys, agents = carry
+        pairs = jax.vmap(jax.random.split)(keys)
+        agents, _ = jax.vmap(agent.update)(pairs[:, 0], agents, batches)
+        return pairs[:, 1], agents
+
+    start = (jax.random.split(rng.key(0), SEEDS), agents)
+    return jax.lax.fori_loop(0, count, one, start)[1]
+
+
+def run_all(names: Sequence[str], seconds: float, repetitions: int) -> dict[str, Any]:
     """Measure on all cores at once."""
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    os.environ.update(SINGLE_THREAD)
     context = multiprocessing.get_context("spawn")
-    cores = len(os.sched_getaffinity(0))
-    together, results = context.Barrier(cores), context.Queue()
+    count = len(cores())
+    together, results = context.Barrier(count), context.Queue()
     processes = [
-        context.Process(target=measure, args=(core, seconds, repetitions, together, results))
-        for core in range(cores)
+        context.Process(target=measure, args=(core, names, seconds, repetitions, together, results))
+        for core in range(count)
     ]
     for process in processes:
         process.start()
     found = [results.get() for _ in processes]
     for process in processes:
         process.join()
-    product_rate = sum(statistics.median(rates) for _, _, rates in found)
+    rates = {
+        name: sum(statistics.median(rates[name]) for _, _, rates in found) for name in PRODUCTS
+    }
+    limit = rates["one large"]
     rows = []
-    for row in ROWS:
-        times = [median for _, measured, _ in found for median in measured[row]["times"]]
-        per_core = [statistics.median(measured[row]["times"]) for _, measured, _ in found]
-        cycles = sum(1 / each for each in per_core)
+    for row in names:
+        times = [each for _, measured, _ in found for each in measured[row]["times"]]
+        cycles = sum(1 / statistics.median(m[row]["times"]) for _, m, _ in found)
+        updates = sum(1 / statistics.median(m[row]["update_times"]) for _, m, _ in found)
         flop = found[0][1][row]["flop"]
         rows.append(
             {
                 "row": row,
                 "cycles_per_second": cycles,
                 "us_per_seed_and_cycle": 1e6 / cycles,
-                "fastest_us": 1e6 * min(times) / cores,
-                "slowest_us": 1e6 * max(times) / cores,
+                "fastest_us": 1e6 * min(times) / count,
+                "slowest_us": 1e6 * max(times) / count,
+                "us_per_seed_and_update": 1e6 / updates,
                 "update_mflop": flop / 1e6,
-                "share_of_limit": cycles * flop / product_rate,
+                "share_of_limit": cycles * flop / limit,
+                "share_of_limit_in_update": updates * flop / limit,
                 "minutes_for_100_seeds": 100 * 1e5 / cycles / 60,
             }
         )
-    return {"cores": cores, "seeds_per_core": SEEDS, "gflops": product_rate / 1e9, "rows": rows}
+    gflops = {name: rate / 1e9 for name, rate in rates.items()}
+    return {"cores": count, "seeds_per_core": SEEDS, "gflops": gflops, "rows": rows}
 
 
 def show(result: dict[str, Any], console: Console) -> None:
     """Print the table."""
+    rates = " and ".join(f"{rate:.0f} ({name})" for name, rate in result["gflops"].items())
     table = Table(
         title=f"{result['cores']} cores, {result['seeds_per_core']} seeds on each; "
-        f"products at {result['gflops']:.0f} GFLOPS"
+        f"products at {rates} GFLOPS"
     )
-    for name in ("row", "cycles/s", "us a seed and cycle", "update, MFLOP", "share of the limit",
-                 "100 seeds x 10^6 steps"):  # fmt: skip
+    for name in ("row", "cycles/s", "us a seed and cycle", "us a seed and update", "MFLOP",
+                 "of the limit", "in the update", "100 seeds x 10^6 steps"):  # fmt: skip
         table.add_column(name, justify="left" if name == "row" else "right")
     for row in result["rows"]:
         table.add_row(
@@ -155,28 +217,48 @@ def show(result: dict[str, Any], console: Console) -> None:
             f"{row['cycles_per_second']:,.0f}",
             f"{row['us_per_seed_and_cycle']:.0f} "
             f"({row['fastest_us']:.0f} to {row['slowest_us']:.0f})",
+            f"{row['us_per_seed_and_update']:.0f}",
             f"{row['update_mflop']:.2f}",
             f"{row['share_of_limit']:.0%}",
+            f"{row['share_of_limit_in_update']:.0%}",
             f"{row['minutes_for_100_seeds']:.0f} min",
         )
     console.print(table)
 
 
-def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
-    parser.add_argument("--quick", action="store_true", help="only see that it works")
-    options = parser.parse_args()
-    result = run_all(0.1, 2) if options.quick else run_all(SECONDS, REPETITIONS)
-    from valuetrack.experiments.run import machine, versions  # noqa: PLC0415 - imports JAX
+def draw(result: dict[str, Any], folder: Path) -> None:
+    """Draw what a cycle and its update take, and the update at the rate of the large product."""
+    drawn, axes = figure(1, 1, (8, 3.6))
+    axis, rows = axes[0, 0], result["rows"]
+    names = [row["row"] for row in rows]
+    limits = [1e3 * row["update_mflop"] / result["gflops"]["one large"] for row in rows]
+    axis.barh(names, [row["us_per_seed_and_cycle"] for row in rows], color="0.85", label="cycle")
+    axis.barh(names, [row["us_per_seed_and_update"] for row in rows], height=0.5, label="update")
+    axis.barh(names, limits, height=0.25, color="k", label="its products at the limit")
+    axis.set(xlabel="us a seed, all cores busy", title="Indoor escape: 10 steps and an update")
+    axis.invert_yaxis()
+    axis.grid(axis="x", alpha=0.3)
+    axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    save_figure(drawn, result["machine"], folder, "throughput")
 
-    result = {"machine": machine(), "versions": versions(), **result}
-    show(result, Console(width=120))
-    options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / "throughput.json"
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(f"Written: {path}")
+
+def main() -> None:
+    """Measure, print, and write throughput.json and the figure."""
+    given = arguments(__doc__)
+    described = machine()
+    names, seconds, repetitions = ROWS, SECONDS, given.repetitions
+    if given.quick:
+        names, seconds, repetitions = ROWS[:1], QUICK_SECONDS, 2
+    result = {
+        "what": "Time of a training cycle and of an update, beside that of its matrix products.",
+        "quick": given.quick,
+        "machine": described,
+        "repetitions": repetitions,
+        **run_all(names, seconds, repetitions),
+    }
+    show(result, make_console())
+    write_json(result, given.out, "throughput")
+    draw(result, given.out)
 
 
 if __name__ == "__main__":
