@@ -73,15 +73,46 @@ def quantile_loss(apply: Apply, *, double: bool) -> Callable[[Params, TargetBatc
         target = _of_action(apply(data.target_params, t.next_observation), best)
         target = jax.lax.stop_gradient(t.reward[:, None] + t.discount[:, None] * target)
         current = _of_action(apply(params, t.observation), t.action)  # (n, M)
-        count = current.shape[-1]
-        levels = (jnp.arange(count) + 0.5) / count
-        error = target[:, None, :] - current[:, :, None]  # (n, current, target)
-        size = jnp.abs(error)
-        huber = jnp.where(size <= 1.0, 0.5 * error**2, size - 0.5)
-        tilt = jnp.abs(levels[:, None] - (error < 0))
-        return jnp.mean(jnp.sum(jnp.mean(tilt * huber, axis=-1), axis=-1))
+        return jnp.mean(jnp.sum(quantile_huber(current, target), axis=-1))
 
     return loss
+
+
+@jax.custom_jvp
+def quantile_huber(current: Array, target: Array) -> Array:
+    r"""Return :math:`\frac1M \sum_j |\tau_i - 1\{u_{ij} < 0\}| \operatorname{Huber}_1(u_{ij})`.
+
+    ``current`` is (..., M) and ``target`` (..., M'), a constant. The derivative is written down
+    below, and the sum over the targets is a loop, so that the M x M' pairs are never kept.
+    """
+    return _quantile_huber_and_slope(current, target)[0]
+
+
+@quantile_huber.defjvp
+def _quantile_huber_jvp(
+    primals: tuple[Array, Array], tangents: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    value, slope = _quantile_huber_and_slope(*primals)
+    return value, slope * tangents[0]
+
+
+def _quantile_huber_and_slope(current: Array, target: Array) -> tuple[Array, Array]:
+    """Return the mean over the targets, and its derivative by ``current``."""
+    count = current.shape[-1]
+    level = (jnp.arange(count, dtype=current.dtype) + 0.5) / count
+
+    def add(sums: tuple[Array, Array], one_target: Array) -> tuple[tuple[Array, Array], None]:
+        error = one_target[..., None] - current
+        size = jnp.abs(error)
+        tilt = jnp.where(error < 0, 1.0 - level, level)
+        value = tilt * jnp.where(size <= 1.0, 0.5 * error**2, size - 0.5)
+        slope = -tilt * jnp.clip(error, -1.0, 1.0)
+        return (sums[0] + value, sums[1] + slope), None
+
+    none = (jnp.zeros_like(current), jnp.zeros_like(current))
+    targets = jnp.moveaxis(target, -1, 0)
+    (value, slope), _ = jax.lax.scan(add, none, targets, unroll=min(8, len(targets)))
+    return value / len(targets), slope / len(targets)
 
 
 def _greedy_next(apply: Apply, params: Params, data: TargetBatch, *, double: bool) -> Array:
