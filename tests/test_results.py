@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "results" / "indoor-escape"
-RUNS = (RUN, ROOT / "results" / "indoor-escape-paper")
+RUNS = (RUN, *(ROOT / "results" / f"indoor-escape-{which}" for which in ("paper", "100")))
 DOC = (ROOT / "docs" / "indoor-escape.md").read_text(encoding="utf-8")
 
 
