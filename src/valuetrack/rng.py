@@ -2,7 +2,7 @@
 
 On a CPU, JAX keeps the cipher's rounds in a loop, which XLA runs as dozens of small kernels, and
 uses one of the two words that each encrypted counter yields. Here the rounds are written out, so
-that XLA fuses them, and both words are used, which shows in the few thousand numbers of an update.
+that XLA fuses them with what uses the numbers, and both words are used.
 
     key = valuetrack.rng.key(0)
     jax.random.normal(key, (3,))
