@@ -16,6 +16,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from valuetrack import __version__
+from valuetrack.programs import keep_programs_by_environment
 
 FAILED = 1
 """Exit code of a check that ran and found something wrong."""
@@ -295,6 +296,7 @@ def algos(
 
 def main() -> None:
     """Run the command line."""
+    keep_programs_by_environment()
     app()
 
 

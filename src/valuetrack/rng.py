@@ -52,6 +52,7 @@ def is_own(dtype: Any) -> bool:
     return bool(dtype == key(0).dtype)
 
 
+@jax.jit  # so that a program that calls it often is traced and lowered faster
 def threefry(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
     """Encrypt the counter (x0, x1) under the key (k0, k1): Threefry-2x32 with 20 rounds."""
     schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(PARITY))

@@ -194,9 +194,9 @@ def batches_of(trainer):
     """Let a trainer show what it learns from."""
     seen, update = [], trainer._update
 
-    def spy(learned, keys, batch, done):
+    def spy(batch):
         seen.append(jax.tree.map(np.array, batch))
-        return update(learned, keys, batch, done)
+        return update(batch)
 
     trainer._update = spy
     return seen
@@ -270,10 +270,11 @@ def test_tracking_changes_nothing():
 
 def test_a_seed_that_diverges_is_flagged_and_leaves_the_others_alone():
     healthy, sick = make_trainer((0, 1, 2)), make_trainer((0, 1, 2))
-    learner = sick.learned.agent.learner
+    learned = sick._groups.join(sick.learned)
+    learner = learned.agent.learner
     broken = jax.tree.map(lambda p: p.at[1].set(jnp.nan), learner.params)
-    agent = sick.learned.agent._replace(learner=learner._replace(params=broken))
-    sick.learned = sick.learned._replace(agent=agent)
+    agent = learned.agent._replace(learner=learner._replace(params=broken))
+    sick.learned = sick._groups.split(learned._replace(agent=agent))
     healthy.run(5)
     sick.run(5)
     np.testing.assert_array_equal(healthy.diverged, [-1, -1, -1])
@@ -337,8 +338,8 @@ def test_without_replay_the_memory_is_filled_before_learning():
 
 def test_exploration_is_that_of_the_step():
     trainer = make_trainer(env=lambda: Counter(last=999, horizon=999), epsilon=1.0)
-    seen, act = [], trainer._act
-    trainer._act = lambda *inputs: seen.append(int(inputs[-1])) or act(*inputs)
+    seen, choose = [], trainer._choose
+    trainer._choose = lambda *inputs: seen.append(int(inputs[-1])) or choose(*inputs)
     trainer.run(2)
     assert seen == list(range(10))
 

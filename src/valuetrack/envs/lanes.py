@@ -120,15 +120,14 @@ class SingleLanes:
     def _places(
         self, seen: Sequence[tuple[Any, dict[str, Any]]], terminal: NDArray | None = None
     ) -> Places:
-        ends = np.zeros(len(seen), bool) if terminal is None else terminal
-        masks = [
-            _mask(info, self.actions, terminal=bool(end))
-            for (_, info), end in zip(seen, ends, strict=True)
-        ]
-        return Places(
-            np.stack([self.inputs.encode(observation) for observation, _ in seen]),
-            np.stack(masks),
-        )
+        observation = np.empty((len(seen), *self.inputs.shape), self.inputs.dtype)
+        mask = np.ones((len(seen), self.actions), bool)
+        for lane, (seen_here, info) in enumerate(seen):
+            observation[lane] = self.inputs.encode(seen_here)
+            if "action_mask" in info:
+                end = terminal is not None and bool(terminal[lane])
+                mask[lane] = _mask(info, self.actions, terminal=end)
+        return Places(observation, mask)
 
 
 class VectorLanes:

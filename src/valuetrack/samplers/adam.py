@@ -68,8 +68,9 @@ def adam(
             gradient = transform_gradient(gradient)
         updates, moments = optimiser.update(gradient, state.moments, state.params)
         params = optax.apply_updates(state.params, updates)
-        # Moments that overflow make all later steps zero, and the parameters look well.
-        finite = all_finite((value, params, moments))
+        # Moments that overflow make all later steps zero, and the parameters look well. They are
+        # finite as long as the squares of the gradient are, whose sum clipping needs anyway.
+        finite = all_finite((value, params, optax.tree.norm(gradient, squared=True)))
         info = Info(jnp.asarray(rate_at(state.updates)), value, finite)
         return AdamState(params, state.updates + 1, moments), info
 

@@ -125,7 +125,9 @@ def make_info(step_size: Any, residual: Array, *state: Any) -> Info:
 
 def all_finite(tree: Any) -> Array:
     """Return whether every number in the pytree is finite."""
-    return jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]).all()
+    # 0 x is 0 for finite x and NaN for the others; a sum is reduced in SIMD lanes, "and" is not.
+    zeros = [jnp.sum(0.0 * leaf) for leaf in jax.tree.leaves(tree)]
+    return jnp.stack(zeros).sum() == 0.0
 
 
 def check_sampler_options(

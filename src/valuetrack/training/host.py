@@ -10,6 +10,7 @@ before the update begins, as SARSA needs it, so the step can be taken meanwhile.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from valuetrack.envs.lanes import Lanes, Places
 from valuetrack.training import samples
 from valuetrack.training.checkpoint import from_arrays, to_arrays
 from valuetrack.training.compiled import LoopSettings, Trace
+from valuetrack.training.mapping import Groups
 from valuetrack.training.memory import Memory, on_host
 from valuetrack.types import Array, Params, Transition
 
@@ -31,6 +33,8 @@ NDArray = npt.NDArray[Any]
 
 STREAM = 0x7661_6C75_6574
 """The second word of the host generators' keys, so that no other use of a seed shares a stream."""
+CYCLES_DRAWN = 16
+"""For how many cycles uniform numbers are drawn at a time: a generator takes long to make."""
 
 
 class Learned(NamedTuple):
@@ -39,6 +43,17 @@ class Learned(NamedTuple):
     agent: AgentState
     samples: Params
     diverged: Array
+
+
+class _Acting(NamedTuple):
+    """The part of a learner's state that acts."""
+
+    params: Params
+
+
+def _acting(agent: AgentState) -> AgentState:
+    """Leave behind what only updates need: every array of an argument costs time."""
+    return agent._replace(learner=_Acting(agent.learner.params), target=())
 
 
 class HostTrainer:
@@ -70,8 +85,13 @@ class HostTrainer:
         self.seeds = tuple(int(seed) for seed in seeds)
         shape = lanes.inputs.shape
         self.cycles = self.updates = self.emptied = 0
-        self.keys = jax.vmap(rng.key)(jnp.asarray(self.seeds, jnp.uint32))
-        self.learned: Learned = jax.jit(jax.vmap(self._start))(self.keys)
+        self._owner = np.arange(lanes.count) // settings.environments
+        self._drawn, self._drawn_block = np.zeros(0, np.float32), -1
+        self._groups = Groups(len(self.seeds))
+        keys = jax.vmap(rng.key)(jnp.asarray(self.seeds, jnp.uint32))
+        self._keys = self._groups.split(keys)
+        start = self._groups.compile(self._start)
+        self.learned: list[Learned] = self._groups.start(start, [(keys,) for keys in self._keys])
         self.memory = Memory(
             len(self.seeds),
             settings.replay_capacity or settings.transitions_per_cycle,
@@ -79,7 +99,7 @@ class HostTrainer:
             lanes.inputs.dtype,
             lanes.actions,
         )
-        self._act = jax.jit(jax.vmap(self._act_one, in_axes=(0, 0, 0, 0, None)))
+        self._act = self._groups.compile(self._act_one, in_axes=(0, 0, 0, 0, None))
         self._compile(np.zeros((0, *shape), lanes.inputs.dtype))
         self._begin_episodes()
 
@@ -93,29 +113,33 @@ class HostTrainer:
 
     def _compile(self, tracked: NDArray) -> None:
         self.tracked = tracked
-        update = jax.vmap(self._update_one, in_axes=(0, 0, 0, None))
-        self._update = jax.jit(update, donate_argnums=0)
+        self._updates = self._groups.compile(
+            self._update_one, in_axes=(0, 0, 0, None), donate_argnums=0
+        )
 
     def run(self, cycles: int) -> tuple[Trace, NDArray]:
         """Run so many cycles; return sums for each seed, and the tracked values.
 
         The values have the shape (updates, seeds, m, states, actions).
         """
-        zeros: Any = [np.zeros(len(self.seeds)) for _ in Trace._fields]
-        total: Any = Trace(*zeros)
+        zeros: Any = [np.zeros(self.lanes.count) for _ in Trace._fields]
+        sums: Any = Trace(*zeros)
         residuals, values = [], []
         for _ in range(cycles):
             policy, batches = self._uniforms()
             for taken, uniforms in enumerate(policy):
-                self._step(uniforms, self.steps + taken * self.settings.environments, total)
+                self._step(uniforms, self.steps + taken * self.settings.environments, sums)
             learns = self.cycles - self.emptied >= self.settings.silent_cycles
             self.cycles += 1
             if learns:
                 residual, value = self._learn(batches)
                 residuals.append(residual)
                 values.append(value)
+        by_seed = (len(self.seeds), self.settings.environments)
+        total: Any = Trace(*(part.reshape(by_seed).sum(1) for part in sums))
         if residuals:
-            total.squared_residual[:] = np.sum([np.asarray(r) for r in residuals], axis=0)
+            found = [np.concatenate([np.asarray(part) for part in parts]) for parts in residuals]
+            total.squared_residual[:] = np.sum(found, axis=0)
         return total, self._stack(values)
 
     @property
@@ -131,30 +155,32 @@ class HostTrainer:
     @property
     def agent_state(self) -> AgentState:
         """The agents of all seeds, each leaf with a leading axis."""
-        return self.learned.agent
+        joined: AgentState = self._groups.join([group.agent for group in self.learned])
+        return joined
 
     @property
     def samples(self) -> Params:
         """The pools of parameter samples of all seeds."""
-        return self.learned.samples
+        return self._groups.join([group.samples for group in self.learned])
 
     @property
     def diverged(self) -> NDArray:
         """The update at which each seed diverged, or -1."""
-        return np.asarray(self.learned.diverged)
+        return np.concatenate([np.asarray(group.diverged) for group in self.learned])
 
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
         """Return all that goes into a model file: everything but the environments."""
         clock = np.array([self.cycles, self.updates, self.emptied])
         memory = self.memory.arrays() if replay else {}
-        return {**to_arrays(self.learned, "state."), **memory, "clock": clock}
+        return {**to_arrays(self._groups.join(self.learned), "state."), **memory, "clock": clock}
 
     def restore(self, arrays: Mapping[str, NDArray], *, replay: bool = True) -> None:
         """Go on from arrays of :meth:`arrays`; the environments begin new episodes.
 
         Their seeds depend on how far the training is. Without replay, the memory is filled anew.
         """
-        self.learned = from_arrays(arrays, self.learned, "state.")
+        restored = from_arrays(arrays, self._groups.join(self.learned), "state.")
+        self.learned = self._groups.split(restored)
         self.cycles, self.updates, self.emptied = (int(count) for count in arrays["clock"])
         if replay:
             self.memory.restore(arrays)
@@ -176,7 +202,7 @@ class HostTrainer:
         uniforms = np.stack([g.random((len(lanes), 2), np.float32) for g in generators])
         self.action = self._choose(self.places, uniforms, self.steps)
 
-    def _step(self, uniforms: NDArray, step: int, total: Any) -> None:
+    def _step(self, uniforms: NDArray, step: int, sums: Any) -> None:
         """Step every lane once, remember it, and choose the next actions."""
         arrived = self.lanes.step(self.action)
         over = arrived.terminated | arrived.truncated
@@ -184,7 +210,7 @@ class HostTrainer:
         next_action = self._choose(arrived.reached, uniforms, step) if over.any() else action
         self.memory.write(
             np.flatnonzero(arrived.real),
-            np.arange(self.lanes.count) // self.settings.environments,
+            self._owner,
             on_host(
                 observation=self.places.observation,
                 action=self.action,
@@ -195,47 +221,58 @@ class HostTrainer:
                 next_mask=arrived.reached.mask,
             ),
         )
-        self.returns += np.where(arrived.real, arrived.reward, 0.0)
-        ended = over & arrived.real
-        by_seed = (len(self.seeds), self.settings.environments)
-        total.reward[:] += np.where(arrived.real, arrived.reward, 0.0).reshape(by_seed).sum(1)
-        total.returns[:] += np.where(ended, self.returns, 0.0).reshape(by_seed).sum(1)
-        total.episodes[:] += ended.reshape(by_seed).sum(1)
-        self.returns[ended] = 0.0
+        gained = arrived.reward * arrived.real
+        self.returns += gained
+        sums.reward[:] += gained
+        if over.any():
+            ended = over & arrived.real
+            sums.returns[:] += np.where(ended, self.returns, 0.0)
+            sums.episodes[:] += ended
+            self.returns[ended] = 0.0
         self.places, self.action = arrived.going_on, action
 
     def _choose(self, places: Places, uniforms: NDArray, step: int) -> NDArray:
         by_seed = (len(self.seeds), self.settings.environments)
-        observation, mask = (part.reshape(*by_seed, *part.shape[1:]) for part in places)
-        chosen = self._act(self.learned.agent, observation, mask, uniforms, np.int32(step))
-        return np.asarray(chosen).reshape(-1)
+        seen = [part.reshape(*by_seed, *part.shape[1:]) for part in places]
+        parts = zip(self._act, self.learned, self._groups.split((*seen, uniforms)), strict=True)
+        chosen = [act(_acting(group.agent), *part, np.int32(step)) for act, group, part in parts]
+        return np.concatenate([np.asarray(part) for part in chosen]).reshape(-1)
 
-    def _learn(self, uniforms: NDArray) -> tuple[Array, Array]:
+    def _learn(self, uniforms: NDArray) -> tuple[list[Array], list[Array]]:
         """Start the updates of a cycle; nothing waits for them here."""
         if self.settings.replay_capacity is None:
             batch = self.memory.newest(self.settings.transitions_per_cycle)
             batch = jax.tree.map(lambda leaf: np.stack([leaf] * uniforms.shape[1], axis=1), batch)
         else:
             batch = self.memory.draw(uniforms)
+        return self._update(batch)
+
+    def _update(self, batch: Transition) -> tuple[list[Array], list[Array]]:
         done = np.int32(self.updates)
-        self.learned, residual, values = self._update(self.learned, self.keys, batch, done)
+        given = zip(self.learned, self._keys, self._groups.split(batch), strict=True)
+        results = self._groups.start(self._updates, [(*each, done) for each in given])
+        self.learned = [learned for learned, _, _ in results]
         self.updates += self.settings.updates_per_cycle
-        return residual, values
+        return [residual for _, residual, _ in results], [value for _, _, value in results]
 
     def _uniforms(self) -> tuple[NDArray, NDArray]:
         """Return the uniform numbers of this cycle: (steps, seeds, lanes, 2) and for batches."""
         s = self.settings
         acting = (s.steps_per_update, s.environments, 2)
         batches = (s.updates_per_cycle, s.batch_size)
-        generators = [self._generator(seed, self.cycles) for seed in self.seeds]
-        policy = [g.random(acting, np.float32) for g in generators]
-        chosen = [g.random(batches, np.float32) for g in generators]
-        return np.stack(policy, axis=1), np.stack(chosen)
+        block, cycle = divmod(self.cycles, CYCLES_DRAWN)
+        if block != self._drawn_block:
+            shape = (CYCLES_DRAWN, math.prod(acting) + math.prod(batches))
+            drawn = [self._generator(seed, block).random(shape, np.float32) for seed in self.seeds]
+            self._drawn, self._drawn_block = np.stack(drawn), block
+        policy, chosen = np.split(self._drawn[:, cycle], [math.prod(acting)], axis=1)
+        policy = policy.reshape(-1, *acting).swapaxes(0, 1)
+        return policy, chosen.reshape(-1, *batches)
 
     @staticmethod
-    def _generator(seed: int, cycle: int, start: int = 0) -> np.random.Generator:
+    def _generator(seed: int, number: int, start: int = 0) -> np.random.Generator:
         return np.random.Generator(
-            np.random.Philox(key=[seed, STREAM], counter=[0, start, cycle, 0])
+            np.random.Philox(key=[seed, STREAM], counter=[0, start, number, 0])
         )
 
     def _start(self, key: Array) -> Learned:
@@ -265,9 +302,9 @@ class HostTrainer:
         (learned, _), (residuals, values) = jax.lax.scan(update, (learned, done), batches)
         return learned, jnp.mean(residuals), values
 
-    def _stack(self, values: list[Array]) -> NDArray:
+    def _stack(self, values: list[list[Array]]) -> NDArray:
         """Put the tracked values of all updates one after the other: (updates, seeds, ...)."""
         if not values or not len(self.tracked):
             return np.zeros((0, len(self.seeds)))
-        parts = [np.moveaxis(np.asarray(value), 0, 1) for value in values]
-        return np.concatenate(parts)
+        whole = [np.concatenate([np.asarray(part) for part in parts]) for parts in values]
+        return np.concatenate([np.moveaxis(value, 0, 1) for value in whole])

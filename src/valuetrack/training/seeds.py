@@ -16,6 +16,7 @@ from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.base import Environment
 from valuetrack.training.checkpoint import from_arrays, to_arrays
 from valuetrack.training.compiled import Clock, Loop, LoopSettings, SeedState, Trace
+from valuetrack.training.mapping import Groups
 from valuetrack.types import Params
 
 NDArray = npt.NDArray[Any]
@@ -41,9 +42,11 @@ class CompiledTrainer:
     ) -> None:
         self.agent, self.settings, self.env = agent, settings, env
         self.seeds = tuple(int(seed) for seed in seeds)
+        self._groups = Groups(len(self.seeds))
         self._compile(np.zeros((0, *env.observation_shape), np.float32))
-        start = jax.jit(jax.vmap(lambda seed: self.loop.init(rng.key(seed))))
-        self.state: SeedState = start(jnp.asarray(self.seeds, jnp.uint32))
+        start = self._groups.compile(lambda seed: self.loop.init(rng.key(seed)))
+        parts = self._groups.split(jnp.asarray(self.seeds, jnp.uint32))
+        self._states: list[SeedState] = self._groups.start(start, [(part,) for part in parts])
         self.clock = Clock.start()
         self.cycles = self.updates = self.emptied = 0
 
@@ -56,15 +59,18 @@ class CompiledTrainer:
             return
         self._compile(tracked)
         values = jax.eval_shape(self.loop.init, rng.key(0)).pool
-        self.state = self.state._replace(pool=jnp.zeros((len(self.seeds), *values.shape)))
+        room = self._groups.split(jnp.zeros((len(self.seeds), *values.shape)))
+        pairs = zip(self._states, room, strict=True)
+        self._states = [state._replace(pool=pool) for state, pool in pairs]
 
     def _compile(self, tracked: NDArray) -> None:
         heads = _heads(self.agent, self.env.observation_shape)
         room = max(TRACKED_UPDATES, self.settings.updates_per_cycle) if len(tracked) else 1
         settings = dataclasses.replace(self.settings, pool_size=room * heads)
         self.loop = Loop(self.env, self.agent, settings, jnp.asarray(tracked))
+        axes: Any = {"in_axes": (0, None, None), "out_axes": (0, None, 0)}
         self._collect, self._train = (
-            jax.jit(jax.vmap(run, in_axes=(0, None, None), out_axes=(0, None, 0)), donate_argnums=0)
+            self._groups.compile(run, **axes, donate_argnums=0)
             for run in (self.loop.collect, self.loop.train)
         )
 
@@ -78,15 +84,28 @@ class CompiledTrainer:
         silent = min(cycles, max(0, self.settings.silent_cycles - known))
         parts = []
         if silent:
-            self.state, self.clock, trace = self._collect(self.state, self.clock, silent)
-            parts.append(trace)
+            parts.append(self._start(self._collect, silent))
         if cycles > silent:
-            self.state, self.clock, trace = self._train(self.state, self.clock, cycles - silent)
-            parts.append(trace)
+            parts.append(self._start(self._train, cycles - silent))
         self.cycles += cycles
         made = (cycles - silent) * self.settings.updates_per_cycle
         self.updates += made
-        return jax.tree.map(_sum, *parts), self._tracked(made)
+        total = jax.tree.map(_sum, *(self._groups.join(part) for part in parts))
+        return total, self._tracked(made)
+
+    def _start(self, programs: Any, cycles: int) -> list[Trace]:
+        """Start so many cycles of every group; return their traces, which are yet to come."""
+        arguments = [(state, self.clock, cycles) for state in self._states]
+        results = self._groups.start(programs, arguments)
+        self._states = [state for state, _, _ in results]
+        self.clock = results[0][1]
+        return [trace for _, _, trace in results]
+
+    @property
+    def state(self) -> SeedState:
+        """What the seeds carry, each leaf with a leading axis."""
+        joined: SeedState = self._groups.join(self._states)
+        return joined
 
     @property
     def steps(self) -> int:
@@ -104,31 +123,34 @@ class CompiledTrainer:
     @property
     def agent_state(self) -> AgentState:
         """The agents of all seeds, each leaf with a leading axis."""
-        return self.state.agent
+        joined: AgentState = self._groups.join([state.agent for state in self._states])
+        return joined
 
     @property
     def samples(self) -> Params:
         """The pools of parameter samples of all seeds."""
-        return self.state.samples
+        return self._groups.join([state.samples for state in self._states])
 
     @property
     def diverged(self) -> NDArray:
         """The update at which each seed diverged, or -1."""
-        return np.asarray(self.state.diverged)
+        return np.concatenate([np.asarray(state.diverged) for state in self._states])
 
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
         """Return all that goes into a model file."""
-        state = self.state if replay else self.state._replace(replay=())
+        states = [state._replace(pool=()) for state in self._states]
+        if not replay:
+            states = [state._replace(replay=()) for state in states]
         clock = np.array([self.cycles, self.updates, self.emptied])
-        return {**to_arrays(state._replace(pool=()), "state."), "clock": clock}
+        return {**to_arrays(self._groups.join(states), "state."), "clock": clock}
 
     def restore(self, arrays: Mapping[str, NDArray], *, replay: bool = True) -> None:
         """Go on from arrays of :meth:`arrays`; without replay, the memory is filled anew."""
         fresh = self.state
         like = fresh._replace(pool=(), replay=fresh.replay if replay else ())
         state = from_arrays(arrays, like, "state.")
-        self.state = state._replace(
-            pool=fresh.pool, replay=state.replay if replay else fresh.replay
+        self._states = self._groups.split(
+            state._replace(pool=fresh.pool, replay=state.replay if replay else fresh.replay)
         )
         self.cycles, self.updates, self.emptied = (int(count) for count in arrays["clock"])
         if not replay:
@@ -141,7 +163,8 @@ class CompiledTrainer:
         heads = self.loop.samples_per_update
         last = np.arange(self.updates - made, self.updates)
         slots = (last[:, None] * heads + np.arange(heads)) % self.loop.settings.pool_size
-        return np.moveaxis(np.asarray(self.state.pool)[:, slots], 0, 1)
+        pool = np.concatenate([np.asarray(state.pool) for state in self._states])
+        return np.moveaxis(pool[:, slots], 0, 1)
 
 
 def _sum(*parts: Any) -> Any:

@@ -1,0 +1,78 @@
+"""Compiled programs, kept on disk: who starts the same training again does not compile it again.
+
+The command line keeps them from the start. A script asks for it, before its first agent::
+
+    import valuetrack as vt
+
+    vt.keep_programs()
+
+They are JAX's persistent compilation cache, in a folder of valuetrack's own that may be deleted at
+any time: ``$XDG_CACHE_HOME/valuetrack`` or ``~/.cache/valuetrack``. JAX's own variables come first:
+``JAX_COMPILATION_CACHE_DIR`` names another folder, ``JAX_ENABLE_COMPILATION_CACHE=false`` keeps
+nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+CHOICES = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
+"""The variables with which a user has chosen already."""
+SECONDS = 0.1
+"""What compiles faster is not worth a file."""
+
+
+def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """Keep the programs that are compiled from now on, and use those that were kept.
+
+    Returns their folder, the default one if none is given, or ``None`` if it cannot be made.
+    """
+    import jax  # noqa: PLC0415 - the command line's help does without it
+    from jax.experimental.compilation_cache import compilation_cache  # noqa: PLC0415
+
+    kept = _made(default_folder() if folder is None else Path(folder))
+    if kept is not None:
+        jax.config.update("jax_compilation_cache_dir", str(kept))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", SECONDS)
+        compilation_cache.reset_cache()  # one that is in use keeps its old folder
+    return kept
+
+
+def keep_programs_by_environment() -> None:
+    """Set the variables that JAX reads when it is imported, here and in processes begun here."""
+    if any(choice in os.environ for choice in CHOICES):
+        return
+    kept = _made(default_folder())
+    if kept is not None:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(kept)
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(SECONDS))
+
+
+def default_folder() -> Path:
+    """Return where programs are kept: a folder for each kind of processor.
+
+    They use its instructions, and a home directory may be shared with other machines.
+    """
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "valuetrack" / f"programs-{_processor()}"
+
+
+def _processor() -> str:
+    described = f"{platform.machine()} {platform.processor()}"
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        lines = info.read_text().splitlines()
+        # One processor is like the other: its name, and the instructions that it knows.
+        described = "".join(sorted({x for x in lines if x.startswith(("model name", "flags"))}))
+    return hashlib.sha256(described.encode()).hexdigest()[:12]
+
+
+def _made(folder: Path) -> Path | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return folder if os.access(folder, os.W_OK) else None

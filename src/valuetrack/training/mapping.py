@@ -1,0 +1,141 @@
+"""A function of one seed as a function of many, on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Axes = int | None | tuple[int | None, ...]
+
+
+def over_seeds(
+    function: Callable[..., Any], count: int, *, in_axes: Axes = 0, out_axes: Axes = 0
+) -> Callable[..., Any]:
+    """Map a function over seeds like ``jax.vmap``, over the leading axis or (``None``) over none.
+
+    A single seed is not mapped: with an axis of size one XLA leaves the gradients of the weights
+    transposed, and whoever reads them later goes through memory in large steps.
+    """
+    if count != 1:
+        return jax.vmap(function, in_axes=in_axes, out_axes=out_axes)
+
+    def alone(*arguments: Any) -> Any:
+        taken = _each(_drop_axis, in_axes, arguments)
+        result = function(*taken)
+        if isinstance(out_axes, tuple):
+            return tuple(_each(_add_axis, out_axes, result))
+        return _each(_add_axis, (out_axes,), (result,))[0]
+
+    return alone
+
+
+class Program:
+    """A function that is compiled once, for arguments of one shape.
+
+    What JAX is told in a context (``with jax.default_matmul_precision(...)``) holds in the thread
+    that compiles, whichever thread calls.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._compiled: Any = None
+
+    def compile(self, *arguments: Any) -> None:
+        """Compile for such arguments, if that is not done yet."""
+        if self._compiled is None:
+            self._compiled = self._function.lower(*arguments).compile()
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Start the program; its results are yet to come."""
+        self.compile(*arguments)
+        return self._compiled(*arguments)
+
+
+class Groups:
+    """Seeds in groups, one for each core, that compute at the same time.
+
+    Programs run one after the other if they are started by the same thread, and a program of
+    this size does not get faster with more threads of its own. So each group has a thread that
+    starts its programs, and these use one thread each. An accelerator has one group.
+    """
+
+    def __init__(self, seeds: int, groups: int | None = None) -> None:
+        count = min(seeds, groups or default_groups())
+        base, extra = divmod(seeds, count)
+        self.sizes = tuple(base + (group < extra) for group in range(count))
+        self._threads = [ThreadPoolExecutor(1, "valuetrack") for _ in self.sizes[1:]]
+
+    def compile(
+        self, function: Callable[..., Any], *, in_axes: Axes = 0, out_axes: Axes = 0, **jit: Any
+    ) -> list[Program]:
+        """Return the program of each group; ``jit`` are options of ``jax.jit``."""
+        programs = {
+            size: Program(
+                jax.jit(
+                    over_seeds(function, size, in_axes=in_axes, out_axes=out_axes),
+                    compiler_options=_one_thread(),
+                    **jit,
+                )
+            )
+            for size in set(self.sizes)
+        }
+        return [programs[size] for size in self.sizes]
+
+    def start(self, programs: Sequence[Program], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Start each group's program on its arguments; nothing waits for the results here."""
+        started = []
+        for group, (program, given) in enumerate(zip(programs, arguments, strict=True)):
+            program.compile(*given)
+            if group == 0:
+                started.append(program(*given))
+            else:
+                started.append(self._threads[group - 1].submit(program, *given).result())
+        return started
+
+    def split(self, tree: Any) -> list[Any]:
+        """Cut the leading axis of all leaves into the groups' parts."""
+        parts, begin = [], 0
+        for size in self.sizes:
+            end = begin + size
+            parts.append(jax.tree.map(lambda leaf, a=begin, b=end: leaf[a:b], tree))
+            begin = end
+        return parts
+
+    @staticmethod
+    def join(parts: Sequence[Any]) -> Any:
+        """Put the groups' parts together again."""
+        if len(parts) == 1:
+            return parts[0]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def default_groups() -> int:
+    """Return how many groups compute at the same time: one for each core this process may use."""
+    if jax.default_backend() != "cpu":
+        return 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _one_thread() -> dict[str, Any]:
+    return {"xla_cpu_multi_thread_eigen": False} if jax.default_backend() == "cpu" else {}
+
+
+def _each(change: Callable[[Any], Any], axes: Axes, parts: tuple[Any, ...]) -> list[Any]:
+    by_part = axes if isinstance(axes, tuple) else (axes,) * len(parts)
+    pairs = zip(by_part, parts, strict=True)
+    return [part if axis is None else jax.tree.map(change, part) for axis, part in pairs]
+
+
+def _drop_axis(leaf: Any) -> Any:
+    return jnp.squeeze(leaf, axis=0)
+
+
+def _add_axis(leaf: Any) -> Any:
+    return jnp.expand_dims(leaf, axis=0)
