@@ -18,6 +18,7 @@ import hashlib
 import os
 import platform
 from pathlib import Path
+from typing import Any
 
 CHOICES = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
 """The variables with which a user has chosen already."""
@@ -35,8 +36,9 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
 
     kept = _made(default_folder() if folder is None else Path(folder))
     if kept is not None:
-        jax.config.update("jax_compilation_cache_dir", str(kept))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", SECONDS)
+        config: Any = jax.config
+        config.update("jax_compilation_cache_dir", str(kept))
+        config.update("jax_persistent_cache_min_compile_time_secs", SECONDS)
         compilation_cache.reset_cache()  # one that is in use keeps its old folder
     return kept
 

@@ -126,7 +126,8 @@ def _encrypt_counters(raw: Array, size: int) -> tuple[Array, Array]:
     if size >= 2**32:
         raise ValueError(f"One draw encrypts fewer than 2^32 counters, not {size}; draw in parts.")
     counters = jax.lax.iota(jnp.uint32, size)
-    return threefry(raw[0], raw[1], jnp.zeros_like(counters), counters)
+    words: tuple[Array, Array] = threefry(raw[0], raw[1], jnp.zeros_like(counters), counters)
+    return words
 
 
 def _seed(seed: Array) -> Array:
