@@ -140,7 +140,7 @@ def _seed(seed: Array) -> Array:
 
 def _split(raw: Array, shape: tuple[int, ...]) -> Array:
     words = _encrypt_counters(raw, math.prod(shape))
-    return jnp.stack(words, axis=-1).reshape(*shape, 2)
+    return _computed_once(jnp.stack(words, axis=-1).reshape(*shape, 2))
 
 
 def _random_bits(raw: Array, width: int, shape: tuple[int, ...]) -> Array:
@@ -154,7 +154,13 @@ def _random_bits(raw: Array, width: int, shape: tuple[int, ...]) -> Array:
 
 def _fold_in(raw: Array, data: Any) -> Array:
     high, low = _seed(data)
-    return jnp.stack(threefry(raw[0], raw[1], high, low))
+    return _computed_once(jnp.stack(threefry(raw[0], raw[1], high, low)))
+
+
+def _computed_once(keys: Array) -> Array:
+    """Keep XLA from writing the cipher out again wherever one of these keys is used."""
+    kept: Array = jax.lax.optimization_barrier(keys)
+    return kept
 
 
 THREEFRY = define_prng_impl(

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from valuetrack.samplers.base import (
     Info,
@@ -49,6 +48,8 @@ def adam(
     transform_gradient
         Applied to the gradient before clipping, for instance to scale that of a shared body.
     """
+    import optax  # noqa: PLC0415 - it takes a while, and the samplers do without it
+
     check_rate(learning_rate=learning_rate)
     rate_at = as_schedule(learning_rate)
     clip = optax.identity()
