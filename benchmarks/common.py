@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 HERE = Path(__file__).resolve().parent
 LEAST_REPETITIONS = 5
@@ -168,9 +170,45 @@ def arguments(
     return given
 
 
-def make_console() -> Console:
+class TableConsole(Console):
+    """A console that remembers the tables printed on it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.tables: list[Table] = []
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print, and remember what is a table."""
+        self.tables += [each for each in objects if isinstance(each, Table)]
+        super().print(*objects, **options)
+
+
+def make_console() -> TableConsole:
     """Return the console for tables; a file or a pipe gets lines wide enough for them."""
-    return Console() if sys.stdout.isatty() else Console(width=120)
+    return TableConsole() if sys.stdout.isatty() else TableConsole(width=120)
+
+
+def markdown(table: Table) -> str:
+    """Write a table as Markdown, its title above it."""
+
+    def plain(cell: Any) -> str:
+        return Text.from_markup(str(cell)).plain.replace("|", "\\|").replace("\n", "<br>")
+
+    columns = table.columns
+    lines = [
+        [plain(column.header) for column in columns],
+        ["---:" if column.justify == "right" else ":---" for column in columns],
+        *([plain(cell) for cell in row] for row in zip(*(c.cells for c in columns), strict=True)),
+    ]
+    return "\n".join([f"**{plain(table.title)}**", "", *(f"| {' | '.join(x)} |" for x in lines)])
+
+
+def write_tables(console: TableConsole, folder: Path, name: str) -> None:
+    """Write the tables that were printed as Markdown, and say where."""
+    path = folder / f"{name}.md"
+    text = "\n\n".join(markdown(table) for table in console.tables)
+    path.write_text(text + "\n", encoding="utf-8")
+    print(f"Written: {path}")
 
 
 def write_json(result: dict[str, Any], folder: Path, name: str) -> None:

@@ -40,6 +40,7 @@ from common import (
     spread,
     with_spread,
     write_json,
+    write_tables,
 )
 from valuetrack import networks, priors, rng, samplers
 from valuetrack.measurement import Measurement, mean_squared_error
@@ -302,8 +303,10 @@ def main() -> None:
         "repetitions": repetitions,
         **measure_all(given.quick, repetitions),
     }
-    show(result, make_console())
+    console = make_console()
+    show(result, console)
     write_json(result, given.out, "growth")
+    write_tables(console, given.out, "growth")
     draw(result, given.out)
 
 

@@ -46,6 +46,7 @@ from common import (
     spread,
     with_spread,
     write_json,
+    write_tables,
 )
 from competitors import Setting, job_of, settings
 
@@ -183,6 +184,7 @@ def main() -> None:
         "settings": measured,
     }
     write_json(result, given.out, "peers")
+    write_tables(console, given.out, "peers")
     draw(result, given.out)
 
 

@@ -14,7 +14,6 @@ Run ``python benchmarks/seeds.py``, with ``--quick`` to see only that it works.
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from common import (
     spread,
     with_spread,
     write_json,
+    write_tables,
 )
 
 SEEDS, QUICK_SEEDS = (1, 2, 8, 32, 100), (1, 2)
@@ -63,11 +63,10 @@ def row(seeds: int, speeds: list[float]) -> dict[str, Any]:
 def together(workers: list[Worker], shares: list[list[int]], steps: int) -> tuple[int, float]:
     """Let all workers train their units at the same time; return all steps and the seconds."""
     busy = [(worker, sizes) for worker, sizes in zip(workers, shares, strict=True) if sizes]
-    began = time.perf_counter()
     for worker, sizes in busy:
         worker.tell({"train": [steps, sizes]})
-    done = sum(worker.answer()["steps"] for worker, _ in busy)
-    return done, time.perf_counter() - began
+    answers = [worker.answer() for worker, _ in busy]
+    return sum(a["steps"] for a in answers), max(a["seconds"] for a in answers)
 
 
 def enough(workers: list[Worker], shares: list[list[int]], seconds: float) -> int:
@@ -170,8 +169,10 @@ def main() -> None:
             "cartpole": measure_cartpole(counts, seconds, repetitions),
         },
     }
-    show(result, make_console())
+    console = make_console()
+    show(result, console)
     write_json(result, given.out, "seeds")
+    write_tables(console, given.out, "seeds")
     draw(result, given.out)
 
 

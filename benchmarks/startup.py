@@ -39,6 +39,7 @@ from common import (
     spread,
     with_spread,
     write_json,
+    write_tables,
 )
 
 TRAININGS = {
@@ -213,8 +214,10 @@ def main() -> None:
         "commands": measure_commands(repetitions),
         "first_update": measure_first_updates(trainings, repetitions),
     }
-    show(result, make_console())
+    console = make_console()
+    show(result, console)
     write_json(result, given.out, "startup")
+    write_tables(console, given.out, "startup")
     draw(result, given.out)
 
 

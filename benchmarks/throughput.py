@@ -37,6 +37,7 @@ from common import (
     make_console,
     save_figure,
     write_json,
+    write_tables,
 )
 
 ROWS = ("lktd-10000", "sgld-10000", "sghmc-10000", "dqn", "bootdqn", "qrdqn")
@@ -256,8 +257,10 @@ def main() -> None:
         "repetitions": repetitions,
         **run_all(names, seconds, repetitions),
     }
-    show(result, make_console())
+    console = make_console()
+    show(result, console)
     write_json(result, given.out, "throughput")
+    write_tables(console, given.out, "throughput")
     draw(result, given.out)
 
 

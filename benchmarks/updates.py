@@ -26,6 +26,7 @@ from common import (
     save_figure,
     with_spread,
     write_json,
+    write_tables,
 )
 
 PRESET = "reference"
@@ -134,8 +135,10 @@ def main() -> None:
         "repetitions": repetitions,
         "rows": beside_paper(rows),
     }
-    show(result["rows"], make_console())
+    console = make_console()
+    show(result["rows"], console)
     write_json(result, given.out, "updates")
+    write_tables(console, given.out, "updates")
     draw(result, given.out)
 
 

@@ -72,3 +72,11 @@ def test_the_cost_of_thinning_is_the_measured_one():
     shown = [line for line in guide if line.endswith("% |")]
     assert len(shown) == 4
     assert [line for line in shown if line not in measured] == []
+
+
+@pytest.mark.parametrize("question", ["peers", "optimisations", "throughput", "startup"])
+def test_the_speeds_are_the_measured_ones(question):
+    folder = ROOT / "results" / "benchmarks"
+    measured = (folder / f"{question}.md").read_text(encoding="utf-8").strip()
+    assert measured in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert not json.loads((folder / f"{question}.json").read_text(encoding="utf-8"))["quick"]

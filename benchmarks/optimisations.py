@@ -1,0 +1,241 @@
+"""What each optimisation buys: the plain way and ours, in turn, in one process.
+
+* ``normal``: adding normal numbers to 67,000 parameters, from JAX's generator and from
+  ``valuetrack.rng`` (the cipher written out, two numbers from each of its outputs).
+* ``quantiles``: the quantile Huber loss with its gradient, 200 quantiles, batch 64: all pairs in
+  one array, or one target quantile after the other.
+* ``finite``: asking whether 67,000 parameters are finite, by "and" or by a sum of zeros.
+* ``one seed``: DQN's training cycle on CartPole-v1 (256-256, batch 64, an update every 4 steps),
+  mapped over an axis of one seed, or not mapped.
+* ``eight seeds``: the same cycle for eight seeds, in one group, or in one for each core.
+
+Every program has one thread; the last comparison has as many programs as there are cores. Times
+are those of one addition, loss, question, or cycle and seed.
+
+Run ``python benchmarks/optimisations.py``, with ``--quick`` to see only that it works.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+from common import (
+    arguments,
+    cores,
+    draw_bars,
+    figure,
+    machine,
+    make_console,
+    ratio,
+    save_figure,
+    spread,
+    with_spread,
+    write_json,
+    write_tables,
+)
+
+PARAMETERS, LOOPS = 67_000, 50
+SECONDS, QUICK_SECONDS = 0.5, 0.02
+ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
+
+
+class Comparison(NamedTuple):
+    """A plain way and ours; each runs so many times what is counted, and waits for the end."""
+
+    what: str
+    plain: Callable[[int], None]
+    ours: Callable[[int], None]
+
+
+def repeated(step: Callable[[Any, Any], Any], start: Any) -> Callable[[int], None]:
+    """Return what runs a compiled loop of steps; a step gets its number and the state."""
+
+    def loop(count: Any, state: Any) -> Any:
+        return jax.lax.fori_loop(0, count, step, state)
+
+    program = jax.jit(loop, compiler_options=ONE_THREAD)
+    return lambda count: jax.block_until_ready(program(count, start))
+
+
+def normal_numbers() -> Comparison:
+    """Compare the generators, where a sampler uses them."""
+    from valuetrack import rng  # noqa: PLC0415 - after the machine's load has been read
+
+    theta = jnp.zeros(PARAMETERS)
+    key, own = jax.random.key(0), rng.key(0)
+    return Comparison(
+        f"adding {PARAMETERS:,} normal numbers",
+        repeated(
+            lambda i, x: x + jax.random.normal(jax.random.fold_in(key, i), (PARAMETERS,)), theta
+        ),
+        repeated(lambda i, x: x + rng.normal(jax.random.fold_in(own, i), (PARAMETERS,)), theta),
+    )
+
+
+def quantile_losses() -> Comparison:
+    """Compare two ways to the same loss and gradient."""
+    from valuetrack.agents.losses import quantile_huber  # noqa: PLC0415
+
+    count, batch = 200, 64
+    level = (jnp.arange(count) + 0.5) / count
+
+    def pairs(current: Any, target: Any) -> Any:
+        error = target[:, None, :] - current[:, :, None]
+        size = jnp.abs(error)
+        huber = jnp.where(size <= 1.0, 0.5 * error**2, size - 0.5)
+        return jnp.mean(jnp.abs(level[:, None] - (error < 0)) * huber, axis=-1)
+
+    first, second = jax.random.split(jax.random.key(0))
+    target = jax.random.normal(first, (batch, count))
+
+    def descend(loss: Any) -> Callable[[int], None]:
+        gradient = jax.grad(lambda current: loss(current, target).sum() / batch)
+        return repeated(lambda _, x: x - gradient(x), jax.random.normal(second, (batch, count)))
+
+    return Comparison(
+        f"quantile loss and gradient, {count} quantiles", descend(pairs), descend(quantile_huber)
+    )
+
+
+def finiteness() -> Comparison:
+    """Compare two ways to ask whether all is well."""
+    from valuetrack.samplers.base import all_finite  # noqa: PLC0415
+
+    def ask(question: Callable[[Any], Any]) -> Callable[[int], None]:
+        def step(_: Any, state: Any) -> Any:
+            theta, answer = state
+            theta = theta + 1.0  # what is asked about changes, as it does in a training
+            return theta, answer & question(theta)
+
+        return repeated(step, (jnp.zeros(PARAMETERS), jnp.bool_(True)))
+
+    return Comparison(
+        f"{PARAMETERS:,} parameters finite?", ask(lambda x: jnp.isfinite(x).all()), ask(all_finite)
+    )
+
+
+class Cycles:
+    """DQN's training cycles for some seeds, in some groups."""
+
+    def __init__(self, seeds: int, groups: int, *, mapped: bool = False) -> None:
+        from valuetrack import DQN, rng  # noqa: PLC0415
+        from valuetrack.training.compiled import Clock  # noqa: PLC0415
+        from valuetrack.training.mapping import Groups, Program  # noqa: PLC0415
+
+        agent = DQN("CartPole-v1", hidden=(256, 256), batch_size=64, steps_per_update=4)
+        loop = agent.trainer.loop
+        self.seeds, self.groups = seeds, Groups(seeds, groups)
+        axes: Any = {"in_axes": (0, None, None), "out_axes": (0, None, 0)}
+        fill = self.groups.compile(loop.collect, **axes)
+        self.programs = self.groups.compile(loop.train, **axes, donate_argnums=0)
+        if mapped:
+            plain = jax.jit(jax.vmap(loop.train, **axes), donate_argnums=0)
+            self.programs = [Program(plain)]
+        start = self.groups.compile(lambda seed: loop.init(rng.key(seed)))
+        parts = self.groups.split(jnp.arange(seeds, dtype=jnp.uint32))
+        states = self.groups.start(start, [(part,) for part in parts])
+        silent = loop.settings.silent_cycles
+        self.states = self.groups.start(fill, [(state, Clock.start(), silent) for state in states])
+
+    def __call__(self, count: int) -> None:
+        """Run so many cycles of all seeds together."""
+        cycles = max(1, count // self.seeds)
+        given = [(state, clock, cycles) for state, clock, _ in self.states]
+        self.states = jax.block_until_ready(self.groups.start(self.programs, given))
+
+
+def comparisons() -> dict[str, Comparison]:
+    """Return all comparisons, by their names."""
+    many = len(cores())
+    return {
+        "normal": normal_numbers(),
+        "quantiles": quantile_losses(),
+        "finite": finiteness(),
+        "one seed": Comparison("DQN cycle, one seed", Cycles(1, 1, mapped=True), Cycles(1, 1)),
+        "eight seeds": Comparison("DQN cycle, a seed of eight", Cycles(8, 1), Cycles(8, many)),
+    }
+
+
+def time_of(run: Callable[[int], None], count: int) -> float:
+    """Return the microseconds of one."""
+    began = time.perf_counter()
+    run(count)
+    return 1e6 * (time.perf_counter() - began) / count
+
+
+def measure(comparison: Comparison, seconds: float, repetitions: int) -> dict[str, Any]:
+    """Let both ways run in turn, each about so many seconds."""
+    ways = (comparison.plain, comparison.ours)
+    counts = []
+    for way in ways:
+        way(LOOPS)
+        counts.append(max(LOOPS, round(1e6 * seconds / time_of(way, LOOPS))))
+    taken: list[list[float]] = [[], []]
+    for _ in range(repetitions):
+        for way, count, found in zip(ways, counts, taken, strict=True):
+            way(max(1, count // 10))
+            found.append(time_of(way, count))
+    plain, ours = taken
+    return {
+        "what": comparison.what,
+        "plain_us": spread(plain),
+        "ours_us": spread(ours),
+        "times_faster": ratio(plain, ours),
+    }
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print the table."""
+    table = Table(title="What each optimisation buys: microseconds of one")
+    for head in ("what", "plain", "ours", "times faster"):
+        table.add_column(head, justify="left" if head == "what" else "right")
+    for row in result["comparisons"].values():
+        numbers = (row["plain_us"], row["ours_us"])
+        times = with_spread(row["times_faster"], ".2f")
+        table.add_row(row["what"], *(with_spread(each, ",.0f") for each in numbers), times)
+    console.print(table)
+
+
+def draw(result: dict[str, Any], folder: Path) -> None:
+    """Draw how many times faster."""
+    rows = result["comparisons"]
+    drawn, axes = figure(1, 1, (8, 2.8))
+    labels = [row["what"] for row in rows.values()]
+    draw_bars(axes[0, 0], labels, [row["times_faster"] for row in rows.values()], ".2f")
+    axes[0, 0].axvline(1.0, color="0.4", lw=0.8)
+    axes[0, 0].set_title("times faster than the plain way", fontsize=10)
+    save_figure(drawn, result["machine"], folder, "optimisations")
+
+
+def main() -> None:
+    """Measure, print, and write optimisations.json and the figure."""
+    given = arguments(__doc__)
+    described = machine()
+    seconds, repetitions = (QUICK_SECONDS, 2) if given.quick else (SECONDS, given.repetitions)
+    result = {
+        "what": "Microseconds of the plain way and of ours, and how many times faster ours is.",
+        "quick": given.quick,
+        "machine": described,
+        "repetitions": repetitions,
+        "comparisons": {
+            name: measure(comparison, seconds, repetitions)
+            for name, comparison in comparisons().items()
+        },
+    }
+    console = make_console()
+    show(result, console)
+    write_json(result, given.out, "optimisations")
+    write_tables(console, given.out, "optimisations")
+    draw(result, given.out)
+
+
+if __name__ == "__main__":
+    main()
