@@ -159,7 +159,8 @@ def _fold_in(raw: Array, data: Any) -> Array:
 
 def _computed_once(keys: Array) -> Array:
     """Keep XLA from writing the cipher out again wherever one of these keys is used."""
-    kept: Array = jax.lax.optimization_barrier(keys)
+    barrier: Any = jax.lax.optimization_barrier
+    kept: Array = barrier(keys)
     return kept
 
 
