@@ -137,8 +137,9 @@ class Cycles:
         fill = self.groups.compile(loop.collect, **axes)
         self.programs = self.groups.compile(loop.train, **axes, donate_argnums=0)
         if mapped:
-            plain = jax.jit(jax.vmap(loop.train, **axes), donate_argnums=0)
-            self.programs = [Program(plain)]
+            plain = jax.vmap(loop.train, **axes)
+            options: Any = {"donate_argnums": 0, "compiler_options": ONE_THREAD}
+            self.programs = [Program(jax.jit(plain, **options))]
         start = self.groups.compile(lambda seed: loop.init(rng.key(seed)))
         parts = self.groups.split(jnp.arange(seeds, dtype=jnp.uint32))
         states = self.groups.start(start, [(part,) for part in parts])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from valuetrack import programs
@@ -84,6 +85,25 @@ def test_that_nothing_is_kept_where_no_folder_can_be_made(variables, tmp_path):
     variables["XDG_CACHE_HOME"] = str(tmp_path / "file")
     programs.keep_programs_by_environment()
     assert "JAX_COMPILATION_CACHE_DIR" not in variables
+
+
+def test_that_nothing_is_kept_by_who_has_no_home(variables, monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    del variables["XDG_CACHE_HOME"]
+    monkeypatch.setattr(Path, "home", no_home)
+    programs.keep_programs_by_environment()
+    assert "JAX_COMPILATION_CACHE_DIR" not in variables
+    assert programs.keep_programs() is None
+
+
+def test_that_a_script_too_leaves_what_the_user_chose(variables, tmp_path):
+    before = jax.config.jax_compilation_cache_dir
+    variables["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+    programs.keep_programs()
+    assert jax.config.jax_compilation_cache_dir == before
+    assert not list(tmp_path.iterdir())
 
 
 def test_that_another_processor_has_another_folder(monkeypatch):

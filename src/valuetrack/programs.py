@@ -29,14 +29,18 @@ SECONDS = 0.1
 def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
     """Keep the programs that are compiled from now on, and use those that were kept.
 
-    Returns their folder, the default one if none is given, or ``None`` if it cannot be made.
+    Returns their folder, or ``None`` if it cannot be made. If no folder is given and nothing is
+    chosen by JAX's variables, it is the default one.
     """
     import jax  # noqa: PLC0415 - the command line's help does without it
     from jax.experimental.compilation_cache import compilation_cache  # noqa: PLC0415
 
-    kept = _made(default_folder() if folder is None else Path(folder))
+    config: Any = jax.config
+    if folder is None and _is_chosen():
+        chosen: str | None = config.jax_compilation_cache_dir
+        return Path(chosen) if chosen else None
+    kept = _made(folder)
     if kept is not None:
-        config: Any = jax.config
         config.update("jax_compilation_cache_dir", str(kept))
         config.update("jax_persistent_cache_min_compile_time_secs", SECONDS)
         compilation_cache.reset_cache()  # one that is in use keeps its old folder
@@ -45,9 +49,9 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
 
 def keep_programs_by_environment() -> None:
     """Set the variables that JAX reads when it is imported, here and in processes begun here."""
-    if any(choice in os.environ for choice in CHOICES):
+    if _is_chosen():
         return
-    kept = _made(default_folder())
+    kept = _made()
     if kept is not None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(kept)
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(SECONDS))
@@ -72,9 +76,14 @@ def _processor() -> str:
     return hashlib.sha256(described.encode()).hexdigest()[:12]
 
 
-def _made(folder: Path) -> Path | None:
+def _is_chosen() -> bool:
+    return any(choice in os.environ for choice in CHOICES)
+
+
+def _made(folder: str | os.PathLike[str] | None = None) -> Path | None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        made = default_folder() if folder is None else Path(folder)  # there may be no home
+        made.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):
         return None
-    return folder if os.access(folder, os.W_OK) else None
+    return made if os.access(made, os.W_OK) else None

@@ -20,6 +20,7 @@ from valuetrack.experiments.spec import LABELS, PresetName
 from valuetrack.experiments.unit import Unit
 from valuetrack.experiments.workers import run_here, run_in_processes
 from valuetrack.store import RunFolder, StoreError
+from valuetrack.training.mapping import available_cores
 
 FORMAT = 1
 
@@ -36,9 +37,7 @@ class Request(NamedTuple):
 
 def worker_count() -> int:
     """Return how many units are run at a time: one a core, as far as this process may use them."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return available_cores()
 
 
 def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bool) -> RunFolder:

@@ -91,7 +91,7 @@ class HostTrainer:
         keys = jax.vmap(rng.key)(jnp.asarray(self.seeds, jnp.uint32))
         self._keys = self._groups.split(keys)
         start = self._groups.compile(self._start)
-        self.learned: list[Learned] = self._groups.start(start, [(keys,) for keys in self._keys])
+        self.learned: list[Learned] = self._groups.start(start, [(part,) for part in self._keys])
         self.memory = Memory(
             len(self.seeds),
             settings.replay_capacity or settings.transitions_per_cycle,

@@ -99,6 +99,8 @@ class Groups:
 
     def split(self, tree: Any) -> list[Any]:
         """Cut the leading axis of all leaves into the groups' parts."""
+        if len(self.sizes) == 1:
+            return [tree]
         parts, begin = [], 0
         for size in self.sizes:
             end = begin + size
@@ -116,8 +118,11 @@ class Groups:
 
 def default_groups() -> int:
     """Return how many groups compute at the same time: one for each core this process may use."""
-    if jax.default_backend() != "cpu":
-        return 1
+    return available_cores() if jax.default_backend() == "cpu" else 1
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
