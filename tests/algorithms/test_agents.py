@@ -229,6 +229,13 @@ def test_an_id_trains_compiled_or_on_the_host(tmp_path):
         assert_same_bits(bits(again), bits(agent))
 
 
+def test_a_seed_starts_the_same_way_on_both_trainers():
+    observation = np.array([0.1, -0.2, 0.03, 0.4], np.float32)
+    both = [LKTD("CartPole-v1", seed=5, hidden=(8,), backend=b) for b in ("compiled", "host")]
+    compiled, host = (agent.posterior(observation).latest for agent in both)
+    np.testing.assert_allclose(compiled, host, rtol=1e-5)  # programs round differently
+
+
 def test_options_of_an_environment_come_back(tmp_path):
     path = tmp_path / "agent.safetensors"
     options = {"width": 4, "height": 3, "walls": ((1, 0), (2, 2)), "horizon": 7}

@@ -76,7 +76,7 @@ def test_without_a_seed_two_models_differ():
 
 def test_it_starts_with_the_network_of_valuetracks_own_class():
     observation = np.array([0.1, -0.2, 0.03, 0.4], np.float32)
-    own = vt.LKTD("CartPole-v1", seed=5, hidden=(16,), samples=6, backend="host")
+    own = vt.LKTD("CartPole-v1", seed=5, hidden=(16,), samples=6)
     model = make(env="CartPole-v1", seed=5)
     np.testing.assert_array_equal(
         model.posterior(observation).latest, own.posterior(observation).latest
@@ -89,10 +89,10 @@ def test_updates_are_those_of_the_agent_one_after_the_other():
     np.random.seed(11)  # noqa: NPY002 - SB3's buffer draws from this generator
     batches = model._draw(3, 4)
     state = jax.tree.map(np.array, learner.state.agent)
-    done = learner.updates
+    done, keys = learner.updates, jax.random.split(rng.key(7), 3)
     for index in range(3):
         batch = Transition(*(field[index] for field in batches))
-        key = jax.random.fold_in(rng.key(7), done + index + 1)
+        key = jax.random.fold_in(keys[0], done + index)
         updated, _ = update(key, state, batch)
         state = updated._replace(target=state.target)
     learner.update(batches)

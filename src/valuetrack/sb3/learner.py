@@ -61,7 +61,9 @@ class Programs:
         self.copy = jax.jit(lambda params: jax.tree.map(jnp.copy, params))
 
     def _start(self, key: Array) -> LearnerState:
-        agent = self.agent.init(jax.random.fold_in(key, 0))
+        # Split as by valuetrack's own trainers, so that a seed begins with the same parameters.
+        key, agent_key, _ = jax.random.split(key, 3)
+        agent = self.agent.init(agent_key)
         pool = samples.empty(agent.learner.params, self.pool_size)
         return LearnerState(agent, pool, jnp.int32(-1), key)
 
@@ -71,8 +73,7 @@ class Programs:
         def update(state: LearnerState, batch: Transition) -> tuple[LearnerState, Array]:
             before = state.agent
             done = before.learner.updates
-            # Key 0 has drawn the initial parameters.
-            key = jax.random.fold_in(state.key, done + 1)
+            key = jax.random.fold_in(state.key, done)
             agent, info = self.agent.update(key, before, batch)
             # SB3 counts environment steps between two copies; `copy_target` makes them.
             agent = agent._replace(target=before.target)

@@ -88,10 +88,15 @@ class HostTrainer:
         self._owner = np.arange(lanes.count) // settings.environments
         self._drawn, self._drawn_block = np.zeros(0, np.float32), -1
         self._groups = Groups(len(self.seeds))
-        keys = jax.vmap(rng.key)(jnp.asarray(self.seeds, jnp.uint32))
-        self._keys = self._groups.split(keys)
+        # Split as in the compiled loop, so that a seed begins with the same parameters in both.
+        keys = jax.vmap(lambda seed: jax.random.split(rng.key(seed), 3))(
+            jnp.asarray(self.seeds, jnp.uint32)
+        )
+        self._keys = self._groups.split(keys[:, 0])
         start = self._groups.compile(self._start)
-        self.learned: list[Learned] = self._groups.start(start, [(part,) for part in self._keys])
+        self.learned: list[Learned] = self._groups.start(
+            start, [(part,) for part in self._groups.split(keys[:, 1])]
+        )
         self.memory = Memory(
             len(self.seeds),
             settings.replay_capacity or settings.transitions_per_cycle,
@@ -276,7 +281,7 @@ class HostTrainer:
         )
 
     def _start(self, key: Array) -> Learned:
-        agent = self.agent.init(jax.random.fold_in(key, 0))
+        agent = self.agent.init(key)
         kept = samples.empty(agent.learner.params, self.settings.parameter_samples)
         return Learned(agent, kept, jnp.int32(-1))
 
@@ -292,8 +297,7 @@ class HostTrainer:
 
         def update(carry: tuple[Learned, Array], batch: Transition) -> Any:
             learned, done = carry
-            # Key 0 has drawn the initial parameters.
-            agent, info = self.agent.update(jax.random.fold_in(key, done + 1), learned.agent, batch)
+            agent, info = self.agent.update(jax.random.fold_in(key, done), learned.agent, batch)
             kept = samples.keep(learned.samples, agent.learner.params, done, self.settings.thinning)
             diverged = samples.first_divergence(learned.diverged, info, done)
             values = self.agent.values(agent, jnp.asarray(self.tracked))
