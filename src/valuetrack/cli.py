@@ -119,12 +119,14 @@ def check(
 
 @app.command()
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help="indoor-escape or classic-control.")],
+    experiment: Annotated[
+        str, typer.Argument(help="indoor-escape, classic-control or lktd-settings.")
+    ],
     rows: Annotated[
         str | None, typer.Option(help="Rows to run, for instance lktd-10000,dqn; all by default.")
     ] = None,
     env: Annotated[
-        str | None, typer.Option(help="Of classic-control, only the rows in this environment.")
+        str | None, typer.Option(help="Only the rows in this environment; not for indoor-escape.")
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, max=100_000, help="How many seeds; 100 by default.")

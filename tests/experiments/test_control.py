@@ -35,6 +35,22 @@ def small_spec(**changes):
     return parse_control(data, "small")
 
 
+def test_the_settings_experiment_varies_one_option_at_a_time():
+    spec, base = load_spec("lktd-settings"), load_spec("classic-control").row("cartpole-lktd")
+    first, *others = spec.rows
+    assert first.options | {"inner_iterations": 5} == base.options
+    assert (first.env, first.steps) == (base.env, base.steps)
+    for row in others:
+        changed = {key for key, value in row.options.items() if first.options[key] != value}
+        assert len(changed) == 1
+        assert (
+            spec.label(row.id) == f"LKTD, {changed.pop()} = " + spec.label(row.id).split(" = ")[1]
+        )
+    assert spec.label("base") == "LKTD"
+    assert spec.label("step-4") == "LKTD, step_size = 0.0001"
+    assert spec.label("iterations-2") == "LKTD, inner_iterations = 2"
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     spec = small_spec()

@@ -14,7 +14,7 @@ from scipy import stats
 from tests.report import control_synthetic as synthetic
 from tests.report.test_report import NASTY, check
 from valuetrack.report import NO_PLOT, write_report
-from valuetrack.report.control_claims import control_claims, welch
+from valuetrack.report.control_claims import control_claims, settings_claims, welch
 from valuetrack.report.control_data import TASKS, forward_filled, load_control
 from valuetrack.report.control_figures import iqm_figure, task_figure
 from valuetrack.report.control_page import control_command
@@ -262,6 +262,28 @@ def test_figures_have_their_panels(reported):
         assert all(len(axes.collections) == 3 for axes in figure.axes)
     figure, _ = iqm_figure(run, summary)
     assert [axes.get_title() for axes in figure.axes] == list(TASKS)
+
+
+def test_rows_of_one_algorithm_have_colours_of_their_own_and_are_held_against_the_first(tmp_path):
+    labels = ("LKTD", "LKTD, inner_iterations = 2", "LKTD, inner_iterations = 5")
+    entries = [
+        synthetic.ROWS[row] | {"algorithm": "lktd", "label": label, "units": [[0, 3]]}
+        for row, label in zip(CARTPOLE, labels, strict=True)
+    ]
+    changes = {"experiment": "lktd-settings", "rows": entries}
+    folder = synthetic.create(tmp_path / "run", changes=changes)
+    for height, row in enumerate(CARTPOLE):
+        synthetic.fill(folder, row, [0, 1, 2], level={0: height, 1: height + 0.1, 2: height - 0.1})
+    run, summary = numbers(folder)
+    figure, _ = task_figure(run.tasks[0], summary)
+    assert len({line.get_color() for line in figure.axes[0].get_lines()}) == 3
+    found = settings_claims(run, summary)
+    assert [claim.statement for claim in found] == [
+        f"CartPole-v1: {label} above LKTD" for label in labels[1:]
+    ]
+    assert all(claim.holds for claim in found)
+    assert found[0].measured.startswith("+1.0 ± 0.1 (1.0 against 0.0; 3 and 3 seeds)")
+    assert "above LKTD" in write_report(folder, console()).read_text(encoding="utf-8")
 
 
 def test_a_second_report_is_the_same(reported):

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from valuetrack.algorithms import ALGORITHMS
 from valuetrack.algorithms.options import parse as parse_options
 from valuetrack.experiments.spec import (
+    LABELS,
     Algorithm,
     Count,
     PresetName,
@@ -70,6 +71,18 @@ class ControlSpec(Section):
     def steps_of(self, row_id: str) -> int:
         """Return how many environment steps a seed of a row takes."""
         return self.row(row_id).steps
+
+    def label(self, row_id: str) -> str:
+        """Return a row's name for readers: its algorithm, and what sets it apart.
+
+        That is every option in which it differs from the first row of the same algorithm and task.
+        """
+        row = self.row(row_id)
+        kind = (row.algorithm, row.env)
+        first = next(other for other in self.rows if (other.algorithm, other.env) == kind)
+        own = (f"{k} = {v:g}" if isinstance(v, float) else f"{k} = {v}"
+               for k, v in row.options.items() if first.options.get(k) != v)  # fmt: skip
+        return ", ".join([LABELS[row.algorithm], *own])
 
     def with_steps(self, steps: int) -> ControlSpec:
         """Return the same experiment with another number of environment steps in all rows."""

@@ -46,11 +46,12 @@ class Kind(NamedTuple):
     seeds_per_unit: int
 
 
+_CONTROL = Kind("classic_control", parse_control, lambda spec: None, ControlRun, seeds_per_unit=5)
+
 KINDS = {
     "indoor-escape": Kind("indoor_escape", escape.parse, plan_segments, UnitRun, 10),
-    "classic-control": Kind(
-        "classic_control", parse_control, lambda spec: None, ControlRun, seeds_per_unit=5
-    ),
+    "classic-control": _CONTROL,
+    "lktd-settings": _CONTROL._replace(file="lktd_settings"),
 }
 """The experiment's name, in files and on the command line -> its kind."""
 

@@ -16,7 +16,7 @@ import jax
 
 from valuetrack import __version__
 from valuetrack.experiments.kinds import Spec, kind_of
-from valuetrack.experiments.spec import LABELS, PresetName
+from valuetrack.experiments.spec import PresetName
 from valuetrack.experiments.unit import Unit
 from valuetrack.experiments.workers import run_here, run_in_processes
 from valuetrack.store import RunFolder, StoreError
@@ -138,7 +138,7 @@ def _row_entry(request: Request, row_id: str) -> dict[str, Any]:
     most = kind_of(request.spec.name).seeds_per_unit
     return {
         **row.model_dump(mode="json"),
-        "label": LABELS[row.algorithm],
+        "label": request.spec.label(row_id),
         "units": split_seeds(request.first_seed, request.seeds, worker_count(), most),
         "commit": commit(),  # of its own: rows may be added to a folder later
     }

@@ -179,6 +179,10 @@ class ExperimentSpec(Section):
         self.row(row_id)
         return self.training.steps
 
+    def label(self, row_id: str) -> str:
+        """Return a row's name for readers: its algorithm."""
+        return LABELS[self.row(row_id).algorithm]
+
     def with_steps(self, steps: int) -> ExperimentSpec:
         """Return the same experiment with another number of environment steps."""
         data = self.model_dump()

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,7 @@ from rich.console import Console
 
 from valuetrack.files import write_atomically
 from valuetrack.report.claims import Claim, claims
-from valuetrack.report.control_claims import control_claims
+from valuetrack.report.control_claims import control_claims, settings_claims
 from valuetrack.report.control_data import load_control
 from valuetrack.report.control_page import control_page
 from valuetrack.report.control_summary import summarise_control
@@ -123,10 +124,10 @@ def _indoor_escape(folder: RunFolder) -> _Made:
     return _Made(summary, verdicts, shown, drawings, hints, remarks, content)
 
 
-def _classic_control(folder: RunFolder) -> _Made:
+def _control(folder: RunFolder, claims_of: Callable[[Any, Any], list[Claim]]) -> _Made:
     run = load_control(folder)
     summary = summarise_control(run)
-    verdicts = control_claims_table(run, summary, control_claims(run, summary))
+    verdicts = control_claims_table(run, summary, claims_of(run, summary))
     shown = control_tables(run, summary)
 
     def drawings_of_run() -> list[Drawing]:
@@ -142,7 +143,8 @@ def _classic_control(folder: RunFolder) -> _Made:
 
 _MAKERS: Mapping[str, Callable[[RunFolder], _Made]] = {
     "indoor-escape": _indoor_escape,
-    "classic-control": _classic_control,
+    "classic-control": functools.partial(_control, claims_of=control_claims),
+    "lktd-settings": functools.partial(_control, claims_of=settings_claims),
 }
 """The experiment's name -> what makes its report."""
 

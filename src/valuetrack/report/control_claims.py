@@ -26,6 +26,15 @@ def control_claims(run: ControlRun, summary: Summary) -> list[Claim]:
     ]
 
 
+def settings_claims(run: ControlRun, summary: Summary) -> list[Claim]:
+    """Return, for each task, how every row does beside the first: the settings it varies."""
+    return [
+        _compared(f"{task.env}: {row.label} above {task.rows[0].label}", summary, row, task.rows[0])
+        for task in run.tasks
+        for row in task.rows[1:]
+    ]
+
+
 def welch(ours: Statistics, theirs: Statistics) -> tuple[float, float, float] | None:
     """Return the standard error of a difference of means and the ends of its 95 % interval.
 
@@ -53,7 +62,12 @@ def _above(
     rows = run.row(env, "lktd"), run.row(env, algorithm)
     if rows[0] is None or rows[1] is None:
         return Claim(statement, ABSENT, None)
-    ours, theirs = (_training(summary, row) for row in rows if row is not None)
+    return _compared(statement, summary, rows[0], rows[1])
+
+
+def _compared(statement: str, summary: Summary, one: ControlRow, other: ControlRow) -> Claim:
+    """Hold the mean training return of one row against another's."""
+    ours, theirs = _training(summary, one), _training(summary, other)
     if ours["mean"] is None or theirs["mean"] is None:
         return Claim(statement, "not to be told: a side has no seed that counts", None)
     difference = ours["mean"] - theirs["mean"]

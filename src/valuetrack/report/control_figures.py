@@ -29,7 +29,11 @@ from valuetrack.report.maps import plain
 BAND = (0.05, 0.95)
 """The quantiles over seeds between which the bands reach: without 5 % at either end."""
 
+CROWD = 4
+"""With more lines than this in a panel, bands would hide them."""
+
 _OTHER = "#56B4E9"
+_SEVERAL = ("#222222", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#5D3A9B")
 _PANELS = ("training return", "evaluation return", "best model so far")
 _STEPS = (1, 2, 2.5, 5, 10)  # of the ticks: round numbers only
 _THRESHOLD: dict[str, Any] = {"color": "#222222", "linewidth": 1, "linestyle": "--", "zorder": 1}
@@ -56,10 +60,11 @@ def task_figure(task: Task, summary: Summary) -> tuple[Figure, str] | None:
         return None
     figure = _figure(11, 3.8)
     panels = figure.subplots(1, 3, sharex=True)
+    shades, band = _shades(task), len(task.rows) <= CROWD
     for row in rows:
         if row.curves is not None:
             for axes, values in zip(panels, _values(row.curves), strict=True):
-                _line(axes, row, row.curves.steps, values)
+                _line(axes, row, row.curves.steps, values, shades[row.id], band=band)
     for axes, title in zip(panels, _PANELS, strict=True):
         axes.set(title=title, xlabel="environment steps")
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
@@ -67,18 +72,22 @@ def task_figure(task: Task, summary: Summary) -> tuple[Figure, str] | None:
         axes.margins(x=0.01)
         axes.set_xlim(left=0)
     panels[0].set_ylabel("return")
-    handles = [_legend_line(row) for row in task.rows]
+    handles = [_legend_line(row, shades[row.id]) for row in task.rows]
     if (known := TASKS.get(task.env)) is not None:
         for axes in panels[1:]:
             axes.axhline(known.solved, **_THRESHOLD)
         handles.append(Line2D([], [], label=_solved(known.solved), **_THRESHOLD))
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=4 if band else 3, frameon=False
+    )
     names = [row.label for row in task.rows]
     return figure, " ".join([
-        "Mean over seeds; the bands leave out the upper and the lower 5 % of the seeds. Training "
-        "return: episodes that ended since the point before, exploration included; where none "
-        "did, the last known value. Evaluation: greedy episodes. A line begins where all seeds "
-        "have a value. Each panel has its own scale.",
+        "Mean over seeds; the bands leave out the upper and the lower 5 % of the seeds."
+        if band
+        else "Mean over seeds.",
+        "Training return: episodes that ended since the point before, exploration included; where "
+        "none did, the last known value. Evaluation: greedy episodes. A line begins where all "
+        "seeds have a value. Each panel has its own scale.",
         *task_notes(task.env),
         *diverged_notes(task.rows, names),
         *missing_notes(summary, task.rows, names, ["training_return"]),
@@ -124,26 +133,40 @@ def _values(curves: Curves) -> tuple[Floats, ...]:
     return forward_filled(curves.training), curves.evaluation, curves.best
 
 
-def _line(axes: Axes, row: ControlRow, steps: npt.NDArray[np.int64], values: Floats) -> None:
+def _shades(task: Task) -> dict[str, str]:
+    """Return each row's colour: its algorithm's, unless several rows have the same algorithm."""
+    if len({row.algorithm for row in task.rows}) == len(task.rows):
+        return {row.id: COLOURS.get(row.algorithm, _OTHER) for row in task.rows}
+    return {row.id: _SEVERAL[i % len(_SEVERAL)] for i, row in enumerate(task.rows)}
+
+
+def _line(
+    axes: Axes,
+    row: ControlRow,
+    steps: npt.NDArray[np.int64],
+    values: Floats,
+    shade: str,
+    *,
+    band: bool,
+) -> None:
     """Draw mean and band from the point on at which every seed has a value."""
     values = values[np.isfinite(values).any(axis=1)]
     known = np.isfinite(values).all(axis=0)
     if not len(values) or not known.any():
         return
-    shade = COLOURS.get(row.algorithm, _OTHER)
     mean = values[:, known].mean(axis=0)
     above = 3 if row.algorithm == "lktd" else 2  # the figure is about LKTD
     axes.plot(steps[known], mean, color=shade, linewidth=1.6, zorder=above)
-    if len(values) > 1:
+    if band and len(values) > 1:
         low, high = np.quantile(values[:, known], BAND, axis=0)
         axes.fill_between(steps[known], low, high, color=shade, alpha=0.16, linewidth=0)
 
 
-def _legend_line(row: ControlRow) -> Line2D:
+def _legend_line(row: ControlRow, shade: str) -> Line2D:
     used, total = len(row.used), len(row.seeds)
     count = f"{used} of {total}" if row.diverged else str(total)
     label = f"{plain(row.label)} ({count} {'seed' if total == 1 else 'seeds'})"
-    return Line2D([], [], color=COLOURS.get(row.algorithm, _OTHER), linewidth=2, label=label)
+    return Line2D([], [], color=shade, linewidth=2, label=label)
 
 
 def _solved(threshold: float) -> str:
@@ -155,13 +178,14 @@ def _has_iqm(summary: Summary, row: ControlRow) -> bool:
 
 
 def _iqm_panel(axes: Axes, task: Task, summary: Summary) -> None:
+    shades = _shades(task)
     for place, row in enumerate(task.rows):
         figures = summary[row.id]["metrics"]["training_return"]
         if figures["iqm"] is None:
             away = axes.get_yaxis_transform()  # across the panel, whatever the returns are
             axes.text(0.02, place, "no seed to show", transform=away, va="center", color="#5b626b")
             continue
-        shade = COLOURS.get(row.algorithm, _OTHER)
+        shade = shades[row.id]
         values = [v for v in seed_values(row)["training_return"].values() if np.isfinite(v)]
         below = np.full(len(values), place + 0.27)
         axes.scatter(values, below, s=9, color=shade, alpha=0.45, linewidth=0)
