@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "valuetrack"
 
 LEVELS = {
-    0: ["programs", "types"],
+    0: ["interrupts", "programs", "types"],
     1: [
         "diagnostics",
         "envs",

@@ -81,8 +81,36 @@ def test_the_file_holds_tensors_under_names_that_can_be_read(trained, saved):
 def test_options_change_at_loading(saved):
     model = LKTD.load(saved, env=IdentityEnv(3), step_size=1e-6, exploration_final_eps=0.2)
     assert (model.step_size, model.exploration_final_eps) == (1e-6, 0.2)
+    before = arrays(model)["agent.learner.params.head.w"]
+    usual = LKTD.load(saved, env=IdentityEnv(3))
+    moved = []
+    for each in (model, usual):
+        each.learn(24, reset_num_timesteps=False)
+        moved.append(np.abs(arrays(each)["agent.learner.params.head.w"] - before).max())
+    assert 0 < moved[0] < moved[1] / 3  # the loaded model's sampler has the new step
     with pytest.raises(ValueError, match="LKTD's step_size is wrong"):
         LKTD.load(saved, step_size=-1.0)
+    with pytest.raises(TypeError, match="'step_sise'; did you mean step_size"):
+        LKTD.load(saved, step_sise=1e-6)
+    with pytest.raises(TypeError, match="'learning_rate': a sampler has a step_size"):
+        LKTD.load(saved, learning_rate=0.1)
+    assert LKTD.load(saved, buffer_size=10, tensorboard_log=None, device="cpu").buffer_size == 10
+
+
+def test_a_seed_at_loading_gives_other_noise(trained, saved):
+    same, one, other = (LKTD.load(saved, **given) for given in ({}, {"seed": 1}, {"seed": 2}))
+    keys = [arrays(model)["key"].tolist() for model in (trained, same, one, other)]
+    assert keys[0] == keys[1]
+    assert keys[1] != keys[2] != keys[3]
+
+
+def test_a_pool_is_not_read_with_another_thinning(trained, saved):
+    for take in (
+        lambda: LKTD.load(saved, thinning=1),
+        lambda: make(thinning=1).set_parameters(trained.get_parameters()),
+    ):
+        with pytest.raises(RuntimeError, match="filled with thinning=2, and this model has 1"):
+            take()
 
 
 def test_parameters_are_taken_and_given(trained, saved):
@@ -149,6 +177,20 @@ def test_another_environment_can_be_set(trained, saved):
 def test_a_policy_alone_is_not_saved(trained, tmp_path):
     with pytest.raises(NotImplementedError, match="Save the model itself"):
         trained.policy.save(tmp_path / "policy")
+    with pytest.raises(NotImplementedError, match="by their names"):
+        trained.policy.parameters_to_vector()
+    with pytest.raises(NotImplementedError, match="by their names"):
+        trained.policy.load_from_vector(np.ones(3))
+
+
+def test_a_policy_gives_and_takes_the_learners_arrays(trained):
+    other = make(seed=9)
+    other.policy.load_state_dict(trained.policy.state_dict())
+    assert same_bits(trained, other)
+    seen = trained.policy.obs_to_tensor(STATES)[0]
+    np.testing.assert_array_equal(
+        trained.policy(seen), trained.predict(STATES, deterministic=True)[0]
+    )
 
 
 def test_momentum_is_saved(tmp_path):

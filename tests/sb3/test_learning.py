@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 
 import jax
 import numpy as np
@@ -115,6 +116,36 @@ def test_the_target_is_copied_by_the_clock_of_environment_steps():
     assert not np.array_equal(arrays(model)[params], learned)
 
 
+def test_with_several_environments_the_clock_counts_their_steps():
+    env = DummyVecEnv([lambda: IdentityEnv(3)] * 2)
+    model = make(env=env, learning_starts=0, target_update_interval=10, train_freq=1)
+    target = "agent.target.head.w"
+    start = arrays(model)[target]
+    model.learn(8)  # four calls, eight steps
+    assert np.array_equal(arrays(model)[target], start)
+    model.learn(2, reset_num_timesteps=False)
+    assert not np.array_equal(arrays(model)[target], start)
+
+
+@pytest.mark.parametrize("bootstraps", [True, False])
+def test_batches_are_what_happened(bootstraps):
+    """`Counter` ends by itself at 9 and is cut after four steps, which is no end of the task."""
+    options = {"handle_timeout_termination": bootstraps}
+    env = Counter(last=9, horizon=4)
+    model = make(env=env, gamma=0.5, learning_starts=1000, replay_buffer_kwargs=options).learn(200)
+    drawn = model._draw(3, 100)
+    at, steps = drawn.observation[..., 0], drawn.observation[..., 1]
+    assert set(np.unique(drawn.action)) == {0, 1, 2}
+    np.testing.assert_array_equal(drawn.next_observation[..., 0], at + 1 + drawn.action)
+    np.testing.assert_array_equal(drawn.next_observation[..., 1], steps + 1)
+    np.testing.assert_allclose(drawn.reward, drawn.next_observation[..., 0] / 10, rtol=1e-6)
+    over, cut = drawn.next_observation[..., 0] >= 9, drawn.next_observation[..., 1] >= 4
+    assert (over & ~cut).any()
+    assert (cut & ~over).any()
+    ends = over if bootstraps else over | cut
+    np.testing.assert_array_equal(drawn.discount, np.where(ends, 0.0, 0.5))
+
+
 def test_as_many_updates_as_an_episode_had_steps():
     model = make(env="CartPole-v1", train_freq=(1, "episode"), gradient_steps=-1, learning_starts=0)
     model.learn(1)
@@ -122,6 +153,10 @@ def test_as_many_updates_as_an_episode_had_steps():
     assert model.learner.updates == model._n_updates == model.num_timesteps
     assert model._pieces(200) == [64, 64, 64, 8]
     assert model._pieces(7) == [4, 2, 1]
+    fixed = make(gradient_steps=3)
+    assert fixed._pieces(3) == [3]
+    many = make(gradient_steps=200)
+    assert many._pieces(200) == [64, 64, 64, 8]  # the batches of one piece are held together
 
 
 def test_exploration_falls_and_draws_every_action():
@@ -133,8 +168,49 @@ def test_exploration_falls_and_draws_every_action():
     drawn, _ = model.predict(np.zeros(1000, int))
     greedy, _ = model.predict(np.array(0), deterministic=True)
     assert 0.55 < np.mean(drawn == greedy) < 0.78  # 1/2 + 1/2 * 1/3
-    model.learn(30)
-    assert model.exploration_rate == pytest.approx(0.0, abs=0.05)
+    rates = {}
+
+    def note(local, _):
+        # Epsilon falls after the callbacks of a step.
+        rates[local["self"].num_timesteps] = local["self"].exploration_rate
+        return True
+
+    model.learn(30, callback=note)
+    for step in range(2, 31):
+        assert rates[step] == pytest.approx(1 - (step - 1) / 30)
+
+
+def test_a_seed_set_later_decides_exploration_and_noise():
+    models = [make(seed=seed, env="CartPole-v1").learn(40) for seed in (0, 0)]
+    for model in models:
+        model.set_random_seed(5)
+        model.exploration_rate = 0.5
+    chosen = [
+        [int(model.predict(np.zeros(4, np.float32))[0]) for _ in range(60)] for model in models
+    ]
+    assert chosen[0] == chosen[1]
+    assert len(set(chosen[0])) == 2
+    expected = arrays(make(seed=5, env="CartPole-v1"))["key"]
+    np.testing.assert_array_equal(arrays(models[0])["key"], expected)
+
+
+def test_ctrl_c_in_an_update_leaves_a_whole_model(tmp_path, monkeypatch):
+    model = make(env="CartPole-v1").learn(40)
+    update = model.learner.programs.update
+
+    def pressed(state, batches):
+        result = update(state, batches)
+        signal.raise_signal(signal.SIGINT)  # the old state is gone, the new one not yet assigned
+        return result
+
+    monkeypatch.setattr(model.learner.programs, "update", pressed)
+    done = model.learner.updates
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(200, reset_num_timesteps=False)
+    monkeypatch.undo()
+    assert model.learner.updates == done + 1
+    model.save(tmp_path / "model")
+    assert same_bits(model, type(model).load(tmp_path / "model"))
 
 
 def test_a_posterior_has_the_face_of_valuetracks():
@@ -165,7 +241,7 @@ def test_predictions_have_the_shapes_that_sb3_promises():
 
 
 def test_actions_that_begin_elsewhere_are_translated():
-    model = make(env=Counter(last=99)).learn(120)
+    model = make(env=Counter(last=99)).learn(40)
     action, _ = model.predict(np.zeros((4, 2), np.float32), deterministic=True)
     assert set(action) <= {5, 6, 7}
 

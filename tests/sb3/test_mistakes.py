@@ -10,10 +10,13 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 import torch
-from stable_baselines3.common.envs import FakeImageEnv
+from gymnasium import spaces
+from stable_baselines3.common.envs import FakeImageEnv, IdentityEnv
+from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.dqn.policies import MlpPolicy as TorchPolicy
 
 from tests.sb3.small import make
+from tests.small_envs import Spaced
 from valuetrack.algorithms.options import LKTDOptions
 from valuetrack.sb3 import LKTD, SGLD
 from valuetrack.sb3.names import NAMED_BY_SB3, option_defaults
@@ -43,6 +46,7 @@ from valuetrack.sb3.names import NAMED_BY_SB3, option_defaults
         ({"policy_kwargs": {"net_arch": 8}}, ValueError, "net_arch is a list of layer widths"),
         ({"policy_kwargs": {"net_arch": [0]}}, ValueError, "net_arch is a list of layer widths"),
         ({"policy_kwargs": {"activation_fn": "sine"}}, ValueError, "activation_fn is one of relu"),
+        ({"policy_kwargs": {"normalize_images": False}}, TypeError, "no 'normalize_images' here"),
         ({"train_freq": (1, "year")}, ValueError, "'step' or 'episode'"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -66,6 +70,38 @@ def test_wrong_options(options, kind, sentence):
 def test_policies_and_environments_that_do_not_fit(policy, env, kind, sentence):
     with pytest.raises(kind, match=sentence):
         LKTD(policy, env)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1, 1, ()),
+        spaces.MultiDiscrete([[2, 3], [2, 2]]),
+        spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-1, 1, ())}),
+    ],
+)
+def test_observations_that_the_buffer_cannot_hold(space):
+    policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "MlpPolicy"
+    with pytest.raises(ValueError, match="SB3's replay buffer cannot hold observations of"):
+        make(env=Spaced(space), policy=policy)
+
+
+def test_numbers_of_numpy_are_numbers():
+    model = make(
+        gamma=np.float32(0.5), batch_size=np.int64(8), policy_kwargs={"net_arch": [np.int64(4)]}
+    )
+    assert model.policy.hidden == (4,)
+
+
+def test_more_environments_than_steps_between_two_copies_are_told():
+    with pytest.warns(UserWarning, match="3 environments take 3 steps at a time"):
+        make(env=DummyVecEnv([lambda: IdentityEnv(3)] * 3), target_update_interval=2)
+
+
+def test_what_a_reset_returns_is_no_observation():
+    model = make(env="CartPole-v1")
+    with pytest.raises(ValueError, match=r"write observation, info = env.reset\(\)"):
+        model.posterior((np.zeros(4, np.float32), {}))
 
 
 def test_observations_of_another_shape():

@@ -16,7 +16,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from tests.sb3.small import make, same_bits
-from tests.small_envs import Picture, Spaced
+from tests.small_envs import Counter, Picture, Spaced
 from valuetrack.sb3 import LKTD
 
 
@@ -131,7 +131,26 @@ def test_observations_of_every_kind(space):
 
 
 def test_returns_over_several_steps():
-    model = make(n_steps=3, gamma=0.5).learn(20)
-    drawn = model._draw(1, 32)
-    assert set(np.unique(drawn.discount)) <= {0.0, 0.125, 0.25, 0.5}
-    assert drawn.reward.max() > 1.0
+    model = make(env=Counter(last=9, horizon=50), n_steps=3, gamma=0.5, learning_starts=1000)
+    drawn = model.learn(100)._draw(1, 500)
+    at, end = drawn.observation[..., 0], drawn.next_observation[..., 0]
+    # Three steps at most, fewer where the episode ends by itself before.
+    steps = drawn.next_observation[..., 1] - drawn.observation[..., 1]
+    over = end >= 9
+    assert set(np.unique(steps[over])) == {1, 2, 3}
+    assert (end > at).all()
+    np.testing.assert_array_equal(drawn.discount, np.where(over, 0.0, 0.5**steps))
+    first = steps == 1
+    np.testing.assert_allclose(drawn.reward[first], end[first] / 10, rtol=1e-6)
+    assert (drawn.reward[~first] > at[~first] / 10).all()
+
+
+def test_the_buffer_that_saves_memory_gives_the_same_kind_of_batches():
+    model = make(
+        env="CartPole-v1", optimize_memory_usage=True,
+        replay_buffer_kwargs={"handle_timeout_termination": False},
+    ).learn(60)  # fmt: skip
+    assert model.learner.updates == 10
+    drawn = model._draw(2, 4)
+    assert drawn.next_observation.shape == (2, 4, 4)
+    assert not np.array_equal(drawn.next_observation, drawn.observation)

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("rl_zoo3")
 
 import yaml
+from stable_baselines3.common.envs import FakeImageEnv
 
 from valuetrack.algorithms import ALGORITHMS as OWN
 from valuetrack.experiments.control_spec import parse_control
@@ -65,7 +66,17 @@ def test_the_zoo_has_the_values_of_the_experiment(algorithm, env):
 def test_every_algorithm_has_a_file_for_the_four_tasks_and_the_rest():
     assert set(ROWS) == {"CartPole-v1", "MountainCar-v0", "LunarLander-v3", "Acrobot-v1"}
     for algorithm in ALGORITHMS:
-        assert set(hyperparameters(algorithm)) == {*ROWS, "default"}
+        assert set(hyperparameters(algorithm)) == {*ROWS, "atari", "default"}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_options_for_atari_are_options(algorithm):
+    options = hyperparameters(algorithm)["atari"]
+    for name in ("env_wrapper", "frame_stack", "n_timesteps"):  # the zoo's own
+        del options[name]
+    env = FakeImageEnv(screen_height=84, screen_width=84, n_channels=4, discrete=True)
+    model = ALGORITHMS[algorithm](env=env, **options | {"buffer_size": 10})
+    assert model.policy.task.shape == (84, 84, 4)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +22,13 @@ from valuetrack.algorithms import ALGORITHMS, Algorithm, Estimate
 from valuetrack.algorithms.build import Task, loop_settings
 from valuetrack.algorithms.options import Options, parse
 from valuetrack.sb3.learner import Learner, Programs
-from valuetrack.sb3.names import check_count, check_names, check_share, option_defaults
+from valuetrack.sb3.names import (
+    check_count,
+    check_loaded_names,
+    check_names,
+    check_share,
+    option_defaults,
+)
 from valuetrack.sb3.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, ValuePolicy
 from valuetrack.training.memory import on_host
 from valuetrack.types import Transition
@@ -28,7 +36,7 @@ from valuetrack.types import Transition
 NDArray = npt.NDArray[Any]
 
 LARGEST_PIECE = 64
-"""How many updates one call makes at most if their number changes from call to call."""
+"""How many updates one call makes at most: their batches are drawn and held together."""
 SHARES = ("gamma", "exploration_fraction", "exploration_initial_eps", "exploration_final_eps")
 COUNTS = ("batch_size", "buffer_size", "target_update_interval")
 
@@ -39,6 +47,10 @@ def programs(algorithm: str, task: Task, options: Options) -> Programs:
     agent = ALGORITHMS[algorithm].build(task, options)
     settings = loop_settings(options, agent, seeds=1)
     return Programs(agent, settings.parameter_samples, settings.thinning)
+
+
+def _load_arguments() -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(OffPolicyAlgorithm.load).parameters
 
 
 class SamplingAlgorithm(OffPolicyAlgorithm):
@@ -207,17 +219,46 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         drawn = [self.action_space.sample() for _ in range(explores.size)]
         return np.where(explores, np.reshape(drawn, explores.shape), action), state
 
-    def posterior(self, observation: NDArray | dict[str, NDArray]) -> Estimate:
+    def posterior(self, observation: Any) -> Estimate:
         """Return posterior samples of the Q-values at one observation, or at a batch of them.
 
         With ``VecNormalize`` these are normalised observations, as for :meth:`predict`.
         """
+        if isinstance(observation, tuple) and len(observation) == 2:
+            raise ValueError(
+                "posterior takes an observation; Gymnasium's env.reset() also returns a dict of "
+                "information: write observation, info = env.reset()."
+            )
         tensors, is_batch = self.policy.obs_to_tensor(observation)
         encoded = self.policy.encode(tensors)
         drawn, latest = self.learner.values_of_pool(encoded), self.learner.values(encoded)
         if not is_batch:
             drawn, latest = drawn[:, 0], latest[0]
         return Estimate(drawn, latest, self.core.sample_name, self.core.is_sampler)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed the environments, exploration, the replay buffer's draws and the sampler's noise."""
+        super().set_random_seed(seed)
+        spawned = np.random.SeedSequence(seed).spawn(1)[0]
+        self._coins = np.random.default_rng(spawned)
+        if seed is not None and "learner" in self.__dict__:
+            self.learner.reseed(seed)
+
+    @classmethod
+    def load(cls, path: Any, env: GymEnv | None = None, *args: Any, **kwargs: Any) -> Self:
+        """Load a model as in all of SB3; options given here replace those of the file.
+
+        With another ``seed`` the training goes on with other random numbers.
+        """
+        known = {**inspect.signature(SamplingAlgorithm).parameters, **_load_arguments()}
+        options = option_defaults(cls.core.options_type)
+        check_loaded_names(
+            {k: v for k, v in kwargs.items() if k not in known}, options, cls.__name__
+        )
+        model = super().load(path, env, *args, **kwargs)
+        if kwargs.get("seed") is not None:
+            model.set_random_seed(kwargs["seed"])
+        return model
 
     def _setup_model(self) -> None:
         self._check_options()
@@ -233,14 +274,22 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
             type(self).__name__,
         )
         # Without a seed each model is another one, as in SB3.
-        seeds = np.random.SeedSequence(self.seed)
-        seed = int(seeds.generate_state(1)[0]) if self.seed is None else self.seed
-        self._coins = np.random.default_rng(seeds.spawn(1)[0])
+        seed = (
+            int(np.random.SeedSequence().generate_state(1)[0]) if self.seed is None else self.seed
+        )
         self.learner = Learner(programs(self.core.name, self.policy.task, options), seed)
         self.policy.learner = self.learner
         self.exploration_schedule = LinearSchedule(
             self.exploration_initial_eps, self.exploration_final_eps, self.exploration_fraction
         )
+
+        if self.env is not None and self.n_envs > self.target_update_interval:
+            warnings.warn(
+                f"{self.n_envs} environments take {self.n_envs} steps at a time, so the target "
+                f"network is copied that often, not every {self.target_update_interval} steps.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def _check_options(self) -> None:
         """Refuse what SB3 would take without a word, and files of another algorithm."""
@@ -272,7 +321,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         A number that changes with the length of an episode is divided into powers of two, so that
         few programs are compiled.
         """
-        if updates == self.gradient_steps:
+        if updates == self.gradient_steps <= LARGEST_PIECE:
             return [updates]
         whole, rest = divmod(updates, LARGEST_PIECE)
         powers = [2**bit for bit in reversed(range(rest.bit_length())) if rest & 2**bit]

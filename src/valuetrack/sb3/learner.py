@@ -14,10 +14,14 @@ import torch
 from valuetrack import rng
 from valuetrack.agents.base import Agent, AgentState
 from valuetrack.algorithms.views import Views
+from valuetrack.interrupts import Uninterrupted
 from valuetrack.training import samples
 from valuetrack.types import Array, Params, Transition
 
 NDArray = npt.NDArray[Any]
+
+THINNING = "thinning"
+"""The name under which a file says how the slots of its pool were filled."""
 
 
 class LearnerState(NamedTuple):
@@ -62,10 +66,9 @@ class Programs:
 
     def _start(self, key: Array) -> LearnerState:
         # Split as by valuetrack's own trainers, so that a seed begins with the same parameters.
-        key, agent_key, _ = jax.random.split(key, 3)
-        agent = self.agent.init(agent_key)
+        agent = self.agent.init(jax.random.split(key, 3)[1])
         pool = samples.empty(agent.learner.params, self.pool_size)
-        return LearnerState(agent, pool, jnp.int32(-1), key)
+        return LearnerState(agent, pool, jnp.int32(-1), noise_key(key))
 
     def _update(self, state: LearnerState, batches: Transition) -> tuple[LearnerState, Array]:
         """Make one update on each batch; return the mean squared residuals."""
@@ -117,8 +120,13 @@ class Learner:
 
         Every field has the leading axes (updates, batch).
         """
-        self.state, residuals = self.programs.update(self.state, batches)
+        with Uninterrupted():
+            self.state, residuals = self.programs.update(self.state, batches)
         return np.asarray(residuals)
+
+    def reseed(self, seed: int) -> None:
+        """Draw all noise from now on as the seed says."""
+        self.state = self.state._replace(key=noise_key(rng.key(seed)))
 
     def copy_target(self) -> None:
         """Give the target network the current parameters."""
@@ -146,8 +154,9 @@ class Learner:
         return np.asarray(drawn)[order[::-1], 0]
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return a copy of the whole state as named tensors."""
-        return {name: _to_tensor(leaf) for name, leaf in _named_leaves(self.state).items()}
+        """Return a copy of the whole state as named tensors, and how the pool is to be read."""
+        tensors = {name: _to_tensor(leaf) for name, leaf in _named_leaves(self.state).items()}
+        return {**tensors, THINNING: torch.tensor(self.programs.thinning)}
 
     def load_state_dict(self, state_dict: Mapping[str, torch.Tensor], strict: bool = True) -> None:
         """Take up a state; with ``strict=False`` what is not given stays as it is.
@@ -155,21 +164,34 @@ class Learner:
         Raises
         ------
         RuntimeError
-            If a tensor is missing, unknown, or of another shape or dtype. (PyTorch's modules raise
-            the same, and SB3 takes a ValueError here for an old file of its own.)
+            If a tensor is missing, unknown, or of another shape or dtype, or if the pool was
+            filled with another thinning. (PyTorch's modules raise the same, and SB3 takes a
+            ValueError here for an old file of its own.)
         """
+        state_dict = dict(state_dict)
+        thinning = state_dict.pop(THINNING, None)
         current = _named_leaves(self.state)
         unknown = [name for name in state_dict if name not in current]
         if unknown:
             raise RuntimeError(f"There is no array {unknown[0]!r} in this model's learner.")
         missing = [name for name in current if name not in state_dict]
-        if strict and missing:
-            raise RuntimeError(f"The saved learner lacks the array {missing[0]!r}.")
+        if strict and (missing or thinning is None):
+            raise RuntimeError(f"The saved learner lacks the array {[*missing, THINNING][0]!r}.")
+        if thinning is not None and int(thinning) != self.programs.thinning:
+            raise RuntimeError(
+                f"The saved pool was filled with thinning={int(thinning)}, and this model has "
+                f"{self.programs.thinning}; load it with the options it was saved with."
+            )
         leaves = [
             _to_leaf(name, state_dict[name], leaf) if name in state_dict else leaf
             for name, leaf in current.items()
         ]
         self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
+
+
+def noise_key(key: Array) -> Array:
+    """Return the key from which all updates of a seed derive theirs."""
+    return jax.random.split(key, 3)[0]
 
 
 def _named_leaves(state: LearnerState) -> dict[str, Any]:

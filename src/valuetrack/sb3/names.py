@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,13 +62,20 @@ def check_names(given: Mapping[str, Any], known: Mapping[str, Any], algorithm: s
         raise TypeError(f"valuetrack.sb3.{algorithm} has no {name!r}; {hint}")
 
 
+def check_loaded_names(given: Mapping[str, Any], known: Mapping[str, Any], algorithm: str) -> None:
+    """Refuse what the constructor refuses, save for attributes of SB3 that no option resembles."""
+    for name in given:
+        if name in ELSEWHERE or difflib.get_close_matches(name, known, n=1):
+            check_names({name: None}, known, algorithm)
+
+
 def check_share(algorithm: str, name: str, value: Any) -> None:
     """Refuse a number outside of [0, 1], which SB3 takes without a word."""
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
+    if not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
         raise ValueError(f"{algorithm}'s {name} lies between 0 and 1, and {value!r} does not.")
 
 
 def check_count(algorithm: str, name: str, value: Any) -> None:
     """Refuse what is no whole number from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
         raise ValueError(f"{algorithm}'s {name} is a whole number of at least 1, not {value!r}.")

@@ -6,6 +6,7 @@ parameters belong to the learner.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
@@ -61,8 +62,15 @@ class ValuePolicy(BasePolicy):
         net_arch: Sequence[int] = (256, 256),
         activation_fn: str | type[torch.nn.Module] = "relu",
         convolutions: Sequence[Sequence[int]] | None = None,
+        **others: Any,
     ) -> None:
+        if others:
+            raise TypeError(
+                f"policy_kwargs has no {next(iter(others))!r} here, whose networks are not "
+                "PyTorch's; there are net_arch, activation_fn and convolutions."
+            )
         super().__init__(observation_space, action_space)
+        _check_axes(observation_space)
         self.hidden = _widths(net_arch)
         self.activation = _activation(activation_fn)
         self.convolutions = convolutions
@@ -85,6 +93,32 @@ class ValuePolicy(BasePolicy):
         array = _shaped(observations, self.observation_space)
         wrapped = {ONLY_PART: array} if self._flattens_an_image else array
         return self.inputs.encode_batch(wrapped, len(array))
+
+    def forward(self, obs: PyTorchObs, deterministic: bool = True) -> torch.Tensor:
+        """Return the best actions of the current sample."""
+        return self._predict(obs, deterministic)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Return the learner's state, which holds all parameters."""
+        del args, kwargs  # where PyTorch would put it
+        assert self.learner is not None
+        return self.learner.state_dict()
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> None:
+        """Take up the learner's state."""
+        del assign  # PyTorch's way to keep the given tensors
+        assert self.learner is not None
+        self.learner.load_state_dict(state_dict, strict)
+
+    def parameters_to_vector(self) -> NoReturn:
+        """Refuse: there is more to the state than parameters."""
+        raise NotImplementedError("Take the arrays by their names, from policy.state_dict().")
+
+    def load_from_vector(self, vector: NDArray) -> NoReturn:
+        """Refuse: there is more to the state than parameters."""
+        raise NotImplementedError("Give the arrays by their names, to policy.load_state_dict().")
 
     def save(self, path: str) -> NoReturn:
         """Refuse: the parameters are the model's."""
@@ -143,11 +177,25 @@ def _shaped(observations: torch.Tensor, space: spaces.Space[Any]) -> NDArray:
     return observations.cpu().numpy().reshape(-1, *shape)
 
 
+def _check_axes(space: spaces.Space[Any]) -> None:
+    """Refuse observations that SB3's replay buffer cannot hold."""
+    if isinstance(space, spaces.Dict):
+        for part in space.spaces.values():
+            _check_axes(part)
+    scalar = isinstance(space, spaces.Box) and space.shape == ()
+    table = isinstance(space, spaces.MultiDiscrete) and len(space.shape) > 1
+    if scalar or table:
+        raise ValueError(
+            f"SB3's replay buffer cannot hold observations of {space}; give them one axis with "
+            "gymnasium.wrappers.ReshapeObservation or TransformObservation."
+        )
+
+
 def _widths(net_arch: Any) -> tuple[int, ...]:
     is_list = isinstance(net_arch, Sequence) and not isinstance(net_arch, str)
-    if not is_list or not all(isinstance(width, int) and width > 0 for width in net_arch):
+    if not is_list or not all(isinstance(w, numbers.Integral) and int(w) > 0 for w in net_arch):
         raise ValueError(f"net_arch is a list of layer widths such as [256, 256], not {net_arch}.")
-    return tuple(net_arch)
+    return tuple(map(int, net_arch))
 
 
 def _activation(activation: Any) -> str:

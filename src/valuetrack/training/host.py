@@ -22,6 +22,7 @@ import numpy.typing as npt
 from valuetrack import rng
 from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.lanes import Lanes, Places
+from valuetrack.interrupts import Uninterrupted
 from valuetrack.training import samples
 from valuetrack.training.checkpoint import from_arrays, to_arrays
 from valuetrack.training.compiled import LoopSettings, Trace
@@ -255,9 +256,10 @@ class HostTrainer:
     def _update(self, batch: Transition) -> tuple[list[Array], list[Array]]:
         done = np.int32(self.updates)
         given = zip(self.learned, self._keys, self._groups.split(batch), strict=True)
-        results = self._groups.start(self._updates, [(*each, done) for each in given])
-        self.learned = [learned for learned, _, _ in results]
-        self.updates += self.settings.updates_per_cycle
+        with Uninterrupted():
+            results = self._groups.start(self._updates, [(*each, done) for each in given])
+            self.learned = [learned for learned, _, _ in results]
+            self.updates += self.settings.updates_per_cycle
         return [residual for _, residual, _ in results], [value for _, _, value in results]
 
     def _uniforms(self) -> tuple[NDArray, NDArray]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from valuetrack import rng
 from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.base import Environment
+from valuetrack.interrupts import Uninterrupted
 from valuetrack.training.checkpoint import from_arrays, to_arrays
 from valuetrack.training.compiled import Clock, Loop, LoopSettings, SeedState, Trace
 from valuetrack.training.mapping import Groups
@@ -82,14 +83,15 @@ class CompiledTrainer:
         """
         known = self.cycles - self.emptied
         silent = min(cycles, max(0, self.settings.silent_cycles - known))
-        parts = []
-        if silent:
-            parts.append(self._start(self._collect, silent))
-        if cycles > silent:
-            parts.append(self._start(self._train, cycles - silent))
-        self.cycles += cycles
         made = (cycles - silent) * self.settings.updates_per_cycle
-        self.updates += made
+        parts = []
+        with Uninterrupted():
+            if silent:
+                parts.append(self._start(self._collect, silent))
+            if cycles > silent:
+                parts.append(self._start(self._train, cycles - silent))
+            self.cycles += cycles
+            self.updates += made
         total = jax.tree.map(_sum, *(self._groups.join(part) for part in parts))
         return total, self._tracked(made)
 
