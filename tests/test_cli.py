@@ -85,6 +85,7 @@ def test_out_that_cannot_be_written(tmp_path, monkeypatch):
     [
         (ValueError("alpha must be\n  positive"), "alpha must be positive."),
         (TypeError(""), "TypeError."),
+        (ImportError("TensorBoard needs an extra."), "TensorBoard needs an extra."),
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device."),
         (OSError(errno.ENOSPC, "No space left", "a/b"), "a/b: No space left."),
     ],
@@ -102,6 +103,10 @@ def test_interrupt(monkeypatch, tmp_path):
     monkeypatch.setattr("valuetrack.checks.report.run_check", fail_with(KeyboardInterrupt()))
     result = runner.invoke(app, ["check", "--out", str(tmp_path)])
     assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
+    said = KeyboardInterrupt("Interrupted; all is saved.")
+    monkeypatch.setattr("valuetrack.checks.report.run_check", fail_with(said))
+    result = runner.invoke(app, ["check", "--out", str(tmp_path)])
+    assert (result.exit_code, result.stderr) == (130, "Interrupted; all is saved.\n")
 
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])

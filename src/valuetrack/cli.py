@@ -33,6 +33,14 @@ class Preset(enum.Enum):
     paper = "paper"
 
 
+class Backend(enum.Enum):
+    """Who steps the environment."""
+
+    auto = "auto"
+    compiled = "compiled"
+    host = "host"
+
+
 class Commands(TyperGroup):
     """Commands whose errors are sentences, not tracebacks."""
 
@@ -40,16 +48,16 @@ class Commands(TyperGroup):
         """Run a command; ``--traceback`` lets its errors through."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            typer.echo("Interrupted.", err=True)
+        except KeyboardInterrupt as stopped:
+            typer.echo(str(stopped) or "Interrupted.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise  # typer's own ways to end; a reader that has gone ends it quietly
-        except (ValueError, TypeError, OSError, RuntimeError) as error:
+        except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
             if ctx.params.get("traceback"):
                 raise
             typer.echo(f"Error: {sentence(error)}", err=True)
-            raise typer.Exit(WRONG_USE) from None
+            raise typer.Exit(getattr(error, "exit_code", WRONG_USE)) from None
 
 
 app = typer.Typer(
@@ -194,8 +202,18 @@ def train(
     env: Annotated[str, typer.Option(help="The Gymnasium id of the environment.")],
     algo: Annotated[str, typer.Option(help="One of those that `valuetrack algos` lists.")] = "lktd",
     steps: Annotated[int, typer.Option(min=1, help="Environment steps of each seed.")] = 100_000,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The first seed.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="Trained side by side.")] = 1,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**31 - 1, help="The first seed; 0 by default.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Trained side by side; 1 by default.")
+    ] = None,
+    backend: Annotated[
+        Backend | None,
+        typer.Option(
+            help="Under one jit or stepped in Python; auto, by default, compiles if it can."
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A hyperparameter; may be repeated."),
@@ -217,7 +235,8 @@ def train(
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of an evaluation.")] = 10,
     track: Annotated[
-        Path | None, typer.Option(help="An .npy file of observations whose values are recorded.")
+        Path | None,
+        typer.Option(help="An .npy or .npz file of observations whose values are recorded."),
     ] = None,
     track_every: Annotated[int, typer.Option(min=1, help="Of how many updates, one.")] = 1,
     tensorboard: Annotated[
@@ -225,6 +244,9 @@ def train(
     ] = False,
 ) -> None:
     """Train an agent in an environment, and save it as agent.vt.
+
+    Ctrl-C saves it too. With --resume, what is left out stays as it was saved, and what differs is
+    refused. Exits with 1 if a seed diverged.
 
     Examples
     --------
@@ -234,12 +256,13 @@ def train(
     """
     from valuetrack.commands import train as command  # noqa: PLC0415  (keeps --help fast)
 
-    command.train(
+    is_whole = command.train(
         algo,
         env,
         steps=steps,
         seed=seed,
         seeds=seeds,
+        backend=None if backend is None else backend.value,
         options=set_ or [],
         env_options=env_set or [],
         imports=import_ or [],
@@ -252,6 +275,8 @@ def train(
         tensorboard=tensorboard,
         console=make_console(),
     )
+    if not is_whole:
+        raise typer.Exit(FAILED)
 
 
 @app.command()

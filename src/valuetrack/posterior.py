@@ -201,10 +201,6 @@ def to_arviz(pools: Pool | Sequence[Pool], name: str = "theta") -> arviz.Inferen
     ``theta.body.0.w``; a pool of plain arrays becomes the one variable ``name``. Chains must hold
     equally many samples.
     """
-    try:
-        import arviz  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ImportError("ArviZ is not installed: pip install 'valuetrack[arviz]'.") from error
     chains = [pools] if isinstance(pools, Pool) else list(pools)
     lengths = {int(pool.filled) for pool in chains}
     if len(lengths) != 1 or 0 in lengths:
@@ -214,6 +210,15 @@ def to_arviz(pools: Pool | Sequence[Pool], name: str = "theta") -> arviz.Inferen
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *[in_order(pool) for pool in chains])
     leaves = jax.tree_util.tree_leaves_with_path(stacked)
     named = {".".join([name, *map(_path_part, path)]): leaf for path, leaf in leaves}
+    return inference_data(named)
+
+
+def inference_data(named: dict[str, Any]) -> arviz.InferenceData:
+    """Return arrays (chain, draw, ...) as ArviZ ``InferenceData`` (needs the extra ``arviz``)."""
+    try:
+        import arviz  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ImportError("ArviZ is not installed: pip install 'valuetrack[arviz]'.") from error
     data: arviz.InferenceData = arviz.from_dict(posterior=named)
     return data
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import struct
 import subprocess
 import sys
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tests.small_envs import Counter, Marked, Picture, Spaced
 from valuetrack import algorithms
-from valuetrack.algorithms import ALGORITHMS, DQN, LKTD, SGLD, ModelFileError, load
+from valuetrack.algorithms import ALGORITHMS, DQN, LKTD, SGLD, Estimate, ModelFileError, load
 from valuetrack.envs.indoor_escape import IndoorEscape, observations
 
 ESCAPE = IndoorEscape(width=4, height=3, horizon=7)
@@ -429,7 +431,7 @@ def test_before_any_update_the_posterior_is_the_start():
     q = make("lktd").posterior(STATES)
     assert q.samples.shape == (1, 12, 4)
     np.testing.assert_array_equal(q.samples[0], q.latest)
-    assert (q.std == 0).all()
+    assert np.isnan(q.std).all()
 
 
 def test_divergence_is_said():
@@ -519,3 +521,112 @@ def messages(data, record):
         assert record.masked_crc32c(data[:8]) == struct.unpack("<I", data[8:12])[0]
         yield data[12 : 12 + length]
         data = data[16 + length :]
+
+
+def test_an_agent_moves_between_the_trainers(tmp_path):
+    options = {"hidden": (8,), "learning_starts": 20, "batch_size": 8, "seeds": 2}
+    observation = np.array([0.1, -0.2, 0.03, 0.4], np.float32)
+    agent = LKTD("CartPole-v1", **options).learn(60)
+    agent.save(tmp_path / "compiled.vt")
+    host = load(tmp_path / "compiled.vt", env=lambda: gymnasium.make("CartPole-v1"))
+    assert (agent.backend, host.backend) == ("compiled", "host")
+    host.save(tmp_path / "host.vt")
+    back = load(tmp_path / "host.vt", env="CartPole-v1")
+    assert back.backend == "compiled"
+    for other in (host, back):
+        assert (other.num_timesteps, other.trainer.updates) == (60, agent.trainer.updates)
+        for member in (0, 1):
+            np.testing.assert_allclose(
+                other.posterior(observation, member=member).samples,
+                agent.posterior(observation, member=member).samples,
+                rtol=1e-4,
+            )
+        updates = other.trainer.updates
+        other.learn(12)
+        assert other.trainer.updates == updates  # the memory is filled first
+        other.learn(20)
+        assert other.trainer.updates > updates
+
+
+def test_another_id_is_made_and_an_unknown_one_refused(tmp_path):
+    DQN("CartPole-v1", hidden=(8,)).save(tmp_path / "agent.vt")
+    with pytest.warns(Warning, match="CartPole-v0"):  # Gymnasium finds it old
+        assert load(tmp_path / "agent.vt", env="CartPole-v0").backend == "host"
+    with pytest.raises(ModelFileError, match="There is no environment 'Nope-v0'"):
+        load(tmp_path / "agent.vt", env="Nope-v0")
+
+
+@pytest.mark.parametrize("answer", [False, np.bool_(False), np.float32(3) > 5])
+def test_any_false_ends_a_training(answer):
+    agent = DQN("CartPole-v1", hidden=(8,), learning_starts=1000)
+    agent.learn(200, report_every=40, callback=lambda progress: answer)
+    assert agent.num_timesteps == 40
+    with pytest.raises(TypeError, match="A callback is a function of the progress, not a list"):
+        agent.learn(40, callback=[])
+
+
+def test_one_sample_has_no_spread():
+    agent = LKTD("CartPole-v1", hidden=(8,), learning_starts=20, batch_size=8, thinning=1)
+    observation = np.zeros(4, np.float32)
+    start = agent.posterior(observation)
+    assert not start.is_posterior
+    assert start.what == "the initial parameters, not a posterior"
+    agent.learn(20)
+    one = agent.posterior(observation)
+    assert (len(one.samples), one.is_posterior) == (1, True)
+    assert np.isnan(one.std).all()
+    for kind in ("credible", "prediction"):
+        assert np.isnan(one.interval(0.9, kind)).all()
+    agent.learn(40)
+    assert np.isfinite(agent.posterior(observation).interval(0.9)).all()
+
+
+def test_values_that_are_no_numbers_prefer_no_action():
+    values = np.zeros((5, 2, 3))
+    values[:, :, 1] = 1.0
+    values[2, 1, 0] = np.nan
+    found = Estimate(values, values[-1], "values", True).policy_probabilities()
+    np.testing.assert_array_equal(found, [[0, 1, 0], [np.nan] * 3])
+
+
+def test_a_vector_environment_says_how_many_environments_there_are():
+    envs = gymnasium.make_vec("CartPole-v1", 4)  # takes one seed for all
+    agent = DQN(envs, hidden=(8,), learning_starts=16, batch_size=8).learn(40)
+    assert agent.options.environments == 4
+    assert agent.trainer.updates > 0
+    two = DQN(gymnasium.make_vec("CartPole-v1", 4), hidden=(8,), seeds=2)
+    assert two.options.environments == 2
+    with pytest.raises(ValueError, match="has 4 environments, and 3 are needed"):
+        DQN(gymnasium.make_vec("CartPole-v1", 4), hidden=(8,), environments=3)
+
+
+def test_a_list_of_numbers_is_an_observation_on_both_trainers():
+    for backend in ("compiled", "host"):
+        agent = DQN("CartPole-v1", hidden=(8,), backend=backend)
+        assert agent.posterior([0.0, 0.1, 0.02, -0.1]).samples.shape == (1, 2)
+        assert agent.posterior([[0.0, 0.1, 0.02, -0.1]] * 3).samples.shape == (1, 3, 2)
+    places = DQN("FrozenLake-v1", hidden=(8,))
+    assert places.posterior([0, 3]).samples.shape == (1, 2, 4)  # a batch of two
+
+
+def test_numbers_of_numpy_among_the_options_of_an_environment_are_saved(tmp_path):
+    options = {"success_rate": np.float64(0.5)}
+    DQN("FrozenLake-v1", hidden=(8,), env_options=options).save(tmp_path / "number.vt")
+    assert load(tmp_path / "number.vt").place.options == {"success_rate": 0.5}
+
+
+def test_samples_go_to_arviz():
+    pytest.importorskip("arviz")
+    agent = LKTD("CartPole-v1", hidden=(8,), learning_starts=20, seeds=2, thinning=1).learn(60)
+    data = agent.to_arviz(np.zeros((3, 4), np.float32))
+    assert data.posterior["q"].shape == (2, 11, 3, 2)
+    np.testing.assert_array_equal(
+        data.posterior["q"][1], agent.posterior(np.zeros((3, 4), np.float32), member=1).samples
+    )
+
+
+def test_help_explains_all_options_of_an_algorithm():
+    for name in ("lktd", "dqn", "kova"):
+        text = inspect.getdoc(ALGORITHMS[name].options_type)
+        assert "Epsilon falls" in text
+    assert "The step epsilon of the sampler" in inspect.getdoc(LKTD.options_type)

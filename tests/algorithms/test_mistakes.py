@@ -58,6 +58,14 @@ MAKING = {
     "option far from all": (lambda: DQN(ESCAPE, zzz=1), "has no option 'zzz'; there are hidden"),
     "another's option": (lambda: DQN(ESCAPE, alpha=0.5), "DQN has no option 'alpha'"),
     "text for a number": (lambda: DQN(ESCAPE, batch_size="many"), "batch_size is wrong"),
+    "digits for a number": (lambda: DQN(ESCAPE, batch_size="64"), "should be a whole number"),
+    "yes for a number": (lambda: DQN(ESCAPE, batch_size=True), "should be a whole number"),
+    "SB3's name": (lambda: DQN(ESCAPE, gamma=0.9), "no option 'gamma': here it is discount."),
+    "SB3's learning rate": (lambda: LKTD(ESCAPE, learning_rate=1e-3), "here it is step_size."),
+    "too large a covariance": (
+        lambda: KOVA(ESCAPE, hidden=(2000, 2000)),
+        "KOVA keeps a covariance of",
+    ),
     "half a count": (lambda: DQN(ESCAPE, batch_size=1.5), "batch_size is wrong"),
     "number for layers": (lambda: DQN(ESCAPE, hidden=8), "hidden is wrong"),
     "empty layer": (lambda: DQN(ESCAPE, hidden=(8, 0)), "hidden.1 is wrong"),
@@ -316,7 +324,9 @@ def test_options_that_json_cannot_hold(tmp_path):
     gymnasium.register("tests/Counter-v0", lambda **options: Counter())
     try:
         agent = DQN("tests/Counter-v0", env_options={"thing": object()}, **SMALL)
-        with pytest.raises(ModelFileError, match="JSON"):
-            agent.save(tmp_path / "agent.safetensors")
+        agent.save(tmp_path / "agent.safetensors")
+        with pytest.raises(ModelFileError, match="without an id; pass it"):
+            load(tmp_path / "agent.safetensors")
+        load(tmp_path / "agent.safetensors", env=Counter)
     finally:
         del gymnasium.registry["tests/Counter-v0"]

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
+import signal
 import textwrap
+from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import valuetrack as vt
 from valuetrack.cli import app
+from valuetrack.commands import session
+from valuetrack.commands.lists import obstacles
 from valuetrack.commands.train import assignments, read_observations
+from valuetrack.training.compiled import Trace
+from valuetrack.training.seeds import CompiledTrainer
 
 runner = CliRunner()
 TINY = ["--set", "hidden=[8]", "--set", "batch_size=8", "--set", "learning_starts=20",
@@ -79,10 +88,18 @@ def test_a_saved_agent_is_evaluated(trained):
 
 
 def test_resuming_is_the_same_as_one_go(tmp_path):
-    assert train(tmp_path / "whole").exit_code == 0
-    assert train(tmp_path / "cut", steps=60).exit_code == 0
-    result = train(tmp_path / "cut", "--resume")
+    np.save(tmp_path / "states.npy", np.eye(3, 4))
+    track = ["--track", tmp_path / "states.npy"]
+    assert train(tmp_path / "whole", *track).exit_code == 0
+    assert train(tmp_path / "cut", *track, steps=60).exit_code == 0
+    # As after a stop between the writing of the files: the record goes beyond the agent.
+    shutil.copy(tmp_path / "whole" / "tracking.npz", tmp_path / "cut" / "tracking.npz")
+    result = train(tmp_path / "cut", "--resume", "--seed", 0, "--backend", "compiled", *track)
     assert result.exit_code == 0, result.output
+    whole, cut = (np.load(tmp_path / name / "tracking.npz") for name in ("whole", "cut"))
+    assert len(whole["updates"]) > 20
+    for name in ("steps", "updates", "samples", "observations"):
+        np.testing.assert_array_equal(whole[name], cut[name], err_msg=name)
     agents = [vt.load(tmp_path / name / "agent.vt") for name in ("whole", "cut")]
     arrays = [agent.trainer.arrays() for agent in agents]
     assert arrays[0].keys() == arrays[1].keys()
@@ -90,6 +107,250 @@ def test_resuming_is_the_same_as_one_go(tmp_path):
         np.testing.assert_array_equal(array, arrays[1][name], err_msg=name)
     steps = [json.loads((tmp_path / n / "history.json").read_text()) for n in ("whole", "cut")]
     assert steps[0][-1]["steps"] == steps[1][-1]["steps"] == 120
+
+
+DIFFERENT = [
+    (["--set", "batch_size=16"], "--set batch_size is 16", "made with 8;"),
+    (["--set", "hidden=[16]"], "--set hidden is [16]", "made with [8];"),
+    (["--set", "batch_size=8", "--set", "stepsize=1"], "did you mean step_size?", ""),
+    (["--set", "step_size=-1"], "step_size is wrong", ""),
+    (["--env-set", "gravity=1.5"], "--env-set gravity is 1.5", "made with its default;"),
+    (["--seed", 6], "--seed is 6", "made with 5;"),
+    (["--seed", 0], "--seed is 0", "made with 5;"),
+    (["--seeds", 1], "--seeds is 1", "made with 2;"),
+    (["--backend", "host"], "--backend is host", "made with compiled;"),
+    (["--track", "other.npy"], "tracking.npz is a record at other observations", "elsewhere"),
+    (["--tensorboard"], "tensorboard is a file", "folder"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "part", "saved"), DIFFERENT)
+def test_what_differs_from_the_saved_agent_is_refused(
+    trained, arguments, part, saved, tmp_path, monkeypatch
+):
+    out = tmp_path / "run"
+    shutil.copytree(trained[0], out)
+    (out / "tensorboard").write_text("mine")
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    np.save(tmp_path / "other.npy", np.ones((2, 4), np.float32))
+    monkeypatch.chdir(tmp_path)
+    options = ["--env", "CartPole-v1", "--steps", 200, "--out", out, "--resume"]
+    result = invoke("train", *options, *arguments)
+    assert result.exit_code == 2, result.output
+    assert part in result.stderr
+    assert saved in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_a_record_that_does_not_say_where_it_was_made_is_kept(trained, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(trained[0], out)
+    np.savez(out / "tracking.npz", steps=np.arange(3))
+    np.save(tmp_path / "states.npy", np.zeros((2, 4), np.float32))
+    result = invoke(
+        "train", "--env", "CartPole-v1", "--out", out, "--resume",
+        "--track", tmp_path / "states.npy",
+    )  # fmt: skip
+    assert result.exit_code == 2
+    assert "does not say which observations were tracked" in result.stderr
+
+
+def after_three_runs(monkeypatch, happens):
+    """Let something happen when the compiled trainer has run for the third time."""
+    calls, run = itertools.count(1), CompiledTrainer.run
+
+    def watched(self, cycles):
+        found = run(self, cycles)
+        if next(calls) == 3:
+            happens()
+        return found
+
+    monkeypatch.setattr(CompiledTrainer, "run", watched)
+
+
+def stop_at_once():
+    raise KeyboardInterrupt
+
+
+STOPS = {
+    "SIGINT": lambda: signal.raise_signal(signal.SIGINT),
+    "SIGTERM": lambda: signal.raise_signal(signal.SIGTERM),
+    "at once": stop_at_once,
+}
+
+
+@pytest.mark.parametrize("kind", STOPS)
+def test_a_stopped_training_is_saved(kind, tmp_path, monkeypatch):
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    after_three_runs(monkeypatch, STOPS[kind])
+    np.save(tmp_path / "states.npy", np.zeros((2, 4), np.float32))
+    out = tmp_path / "run"
+    # One report is a hundredth of this, so that three pieces come before the first one.
+    result = train(out, "--track", tmp_path / "states.npy", steps=100_000)
+    assert result.exit_code == 130, result.output
+    assert result.stderr.startswith("Interrupted after ")
+    assert f"saved in {out / 'agent.vt'}, and --resume goes on" in result.stderr
+    assert result.stderr.count("\n") == 1
+    agent = vt.load(out / "agent.vt")
+    assert 0 < agent.num_timesteps < 1_000
+    if kind != "at once":  # which ends between the values and their record
+        with np.load(out / "tracking.npz", allow_pickle=False) as arrays:
+            assert arrays["updates"].tolist() == list(range(1, agent.trainer.updates + 1))
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_a_training_that_fails_was_saved_in_time(tmp_path, monkeypatch):
+    def fail():
+        raise OSError("the machine stops")
+
+    monkeypatch.setattr(session, "SAVE_SECONDS", 0.0)
+    after_three_runs(monkeypatch, fail)
+    result = train(tmp_path / "run", steps=100_000)
+    assert result.exit_code == 2
+    assert vt.load(tmp_path / "run" / "agent.vt").num_timesteps > 0
+
+
+def test_what_was_cut_in_the_middle_is_not_called_saved(tmp_path):
+    def fail():
+        raise RuntimeError("Array has been deleted.")
+
+    recorder, stop = SimpleNamespace(folder=tmp_path, save=fail), session.Stop()
+    with pytest.raises(RuntimeError, match="deleted"):
+        session.save(recorder, stop)
+    stop.asked = True
+    with pytest.raises(KeyboardInterrupt, match="nothing is saved"):
+        session.save(recorder, stop)
+
+
+class Clockwork:
+    """A trainer that takes so many seconds a cycle, on a clock of its own."""
+
+    def __init__(self, collecting, learning, silent):
+        self.seeds, self.settings = (0, 1), SimpleNamespace(silent_cycles=silent)
+        self.seconds, self.cycles, self.emptied = (collecting, learning), 0, 0
+        self.now, self.longest = 0.0, 0.0
+
+    def run(self, cycles):
+        begin, self.cycles = self.cycles, self.cycles + cycles
+        silent = max(0, min(self.settings.silent_cycles, self.cycles) - begin)
+        took = self.seconds[0] * silent + self.seconds[1] * (cycles - silent)
+        self.now += took
+        self.longest = max(self.longest, took)
+        return Trace(*[np.full(2, cycles)] * 4), np.arange(begin, self.cycles)
+
+
+@pytest.mark.parametrize("learning", [1e-5, 1e-3, 0.1, 0.9])
+def test_pieces_are_short_at_any_speed(learning, monkeypatch):
+    trainer = Clockwork(collecting=1e-6, learning=learning, silent=5_000)
+    monkeypatch.setattr(session.time, "monotonic", lambda: trainer.now)
+    recorded, served = [], []
+    pieces = session.InPieces(trainer, recorded.extend, [lambda: served.append(trainer.now)])
+    total = 5_000 + int(60 / learning)
+    first, rest = pieces.run(3_000), pieces.run(total - 3_000)
+    assert recorded == list(range(total))
+    assert first[0].reward.tolist() == [3_000] * 2
+    assert rest[0].squared_residual.tolist() == [total - 3_000] * 2
+    assert not len(first[1])
+    assert pieces.cycles == total
+    assert trainer.longest <= max(1.0, learning)
+    assert len(served) < 200  # long enough to cost nothing
+
+
+def test_a_diverged_training_says_so_in_one_sentence(tmp_path):
+    out = tmp_path / "run"
+    result = train(out, "--set", "step_size=1e12", "--seeds", 2)
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith("LKTD diverged: seed 0 at update ")
+    assert "a smaller step_size than 1e+12" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "train.py" not in result.output
+    assert vt.load(out / "agent.vt").num_timesteps == 120
+
+
+def test_numbered_observations_are_tracked(tmp_path):
+    np.save(tmp_path / "fl.npy", np.arange(16))
+    result = train(tmp_path / "run", "--track", tmp_path / "fl.npy", env="FrozenLake-v1", steps=60)
+    assert result.exit_code == 0, result.output
+    with np.load(tmp_path / "run" / "tracking.npz", allow_pickle=False) as arrays:
+        assert arrays["samples"].shape[1:] == (1, 1, 16, 4)
+        np.testing.assert_array_equal(arrays["observations"], np.eye(16))
+
+
+def test_without_an_update_there_is_nothing_to_draw(tmp_path):
+    np.save(tmp_path / "fl.npy", np.arange(16))
+    result = train(tmp_path / "run", "--track", tmp_path / "fl.npy", env="FrozenLake-v1", steps=8)
+    assert result.exit_code == 0, result.output
+    assert "Nothing was tracked" in result.output
+
+
+class Keyed(gymnasium.Env):
+    observation_space = gymnasium.spaces.Dict(
+        place=gymnasium.spaces.Discrete(3), wind=gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    )
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"place": 0, "wind": np.zeros(2, np.float32)}, {}
+
+    def step(self, action):
+        return {"place": 1, "wind": np.ones(2, np.float32)}, 1.0, bool(action), False, {}
+
+
+def test_observations_of_several_parts_are_an_array_each(tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        gymnasium.registry,
+        "mine/Keyed-v0",
+        gymnasium.envs.registration.EnvSpec("mine/Keyed-v0", Keyed, max_episode_steps=10),
+    )
+    np.save(tmp_path / "flat.npy", np.zeros((2, 3)))
+    np.savez(tmp_path / "parts.npz", place=np.array([0, 2]), wind=np.zeros((2, 2)))
+    chosen = {"env": "mine/Keyed-v0", "steps": 40}
+    result = train(tmp_path / "flat", "--track", tmp_path / "flat.npy", **chosen)
+    assert result.exit_code == 2
+    assert "flat.npy does not fit mine/Keyed-v0" in result.stderr
+    assert "take an .npz file" in result.stderr
+    assert not (tmp_path / "flat").exists()
+    result = train(tmp_path / "parts", "--track", tmp_path / "parts.npz", **chosen)
+    assert result.exit_code == 0, result.output
+    with np.load(tmp_path / "parts" / "tracking.npz", allow_pickle=False) as arrays:
+        assert arrays["observations"].tolist() == [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0]]
+
+
+def test_the_backend_is_chosen(tmp_path):
+    option = ["--env-set", "sutton_barto_reward=true"]
+    result = train(tmp_path / "run", *option)
+    assert result.exit_code == 2
+    assert "--backend host takes Gymnasium's options" in result.stderr
+    assert "backend=" not in result.stderr
+    result = train(tmp_path / "run", *option, "--backend", "host", steps=40)
+    assert result.exit_code == 0, result.output
+    assert vt.load(tmp_path / "run" / "agent.vt").place.in_jax is None
+
+
+BROKEN = {
+    "raise RuntimeError('no\\nlicence')": "RuntimeError: no licence.",
+    "x = (": "SyntaxError: '(' was never closed",
+    "1 / 0": "ZeroDivisionError: division by zero.",
+    "{}['a']": "KeyError: 'a'.",
+    "import no_such_thing": "ModuleNotFoundError: No module named 'no_such_thing'.",
+    "raise SystemExit": "SystemExit.",
+    "assert False": "AssertionError.",
+}
+
+
+@pytest.mark.parametrize(("number", "code"), list(enumerate(BROKEN)))
+@pytest.mark.parametrize("command", [["envs"], ["train", "--env", "CartPole-v1"]])
+def test_a_module_that_fails_is_named(command, number, code, tmp_path, monkeypatch):
+    (tmp_path / f"broken_{number}.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = invoke(*command, "--import", f"broken_{number}")
+    assert result.exit_code == 1, result.output
+    start = f"Error: The module broken_{number} cannot be imported: {BROKEN[code]}"
+    assert result.stderr.startswith(start)
+    assert result.stderr.count("\n") == 1
 
 
 def test_an_environment_of_ones_own_is_imported(tmp_path, monkeypatch):
@@ -130,6 +391,26 @@ def test_lists_name_what_there_is():
     assert "CartPole-v1" in invoke("envs").output
 
 
+def test_environments_that_do_not_train_are_marked(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    rows = {line.split()[1]: line for line in invoke("envs").output.splitlines() if "-v" in line}
+    assert "not part of Gymnasium any more" in rows["Ant-v2"]
+    assert "continuous actions; mujoco is not installed" in rows["Ant-v5"]
+    assert "continuous actions" in rows["LunarLanderContinuous-v3"]
+    assert "host │" in rows["FrozenLake-v1"].replace("  ", "")
+    assert "Discrete actions train" in invoke("envs").output
+
+
+def test_the_marks_are_true():
+    light = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
+    specs = [s for s in gymnasium.registry.values() if str(s.entry_point).startswith(light)]
+    assert len(specs) > 8
+    for spec in specs:
+        with gymnasium.make(spec) as env:
+            trains = isinstance(env.action_space, gymnasium.spaces.Discrete)
+        assert obstacles(spec) == ([] if trains else ["continuous actions"]), spec.id
+
+
 BAD = [
     (["--env", "CartPole-v99"], "CartPole-v99"),
     (["--env", "NoSuch-v0"], "There is no environment 'NoSuch-v0'"),
@@ -141,6 +422,9 @@ BAD = [
     (["--env", "CartPole-v1", "--set", "discount=2"], "discount"),
     (["--env", "CartPole-v1", "--set", "hidden=[0]"], "hidden"),
     (["--env", "CartPole-v1", "--set", "activation=relux"], "activation"),
+    (["--env", "CartPole-v1", "--set", "seed=1"], "LKTD has no option 'seed'"),
+    (["--env", "CartPole-v1", "--backend", "gpu"], "--backend"),
+    (["--env", "Taxi-v4", "--backend", "compiled"], "does not exist in JAX"),
     (["--env", "CartPole-v1", "--set", "alpha"], "key=value"),
     (["--env", "CartPole-v1", "--set", "alpha=0.5", "--set", "alpha=0.6"], "twice"),
     (["--env", "CartPole-v1", "--env-set", "colour=1"], "CartPole-v1 cannot be made"),
@@ -201,10 +485,21 @@ def test_values_are_json_or_text():
 
 def test_observations_are_plain_arrays(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], object), allow_pickle=True)
-    np.save(tmp_path / "single.npy", np.zeros(4))
+    np.save(tmp_path / "single.npy", np.zeros(()))
+    np.savez(tmp_path / "parts.npz", np.zeros((2, 3)), np.arange(2))
     (tmp_path / "text.npy").write_text("0 0 0 0")
-    for name in ("objects.npy", "text.npy"):
+    (tmp_path / "zip.npy").write_bytes(b"PK\x03\x04 no zip")
+    assert [part.shape for part in read_observations(tmp_path / "parts.npz")] == [(2, 3), (2,)]
+    for name in ("objects.npy", "text.npy", "zip.npy"):
         with pytest.raises(ValueError, match=r"is not an \.npy file of numbers"):
             read_observations(tmp_path / name)
     with pytest.raises(ValueError, match="one row each"):
         read_observations(tmp_path / "single.npy")
+
+
+def test_a_single_observation_is_no_batch(tmp_path):
+    np.save(tmp_path / "single.npy", np.zeros(4))
+    result = train(tmp_path / "run", "--track", tmp_path / "single.npy")
+    assert result.exit_code == 2
+    assert "one row each" in result.stderr
+    assert not (tmp_path / "run").exists()

@@ -171,9 +171,16 @@ def test_points_lie_evenly_and_end_with_the_training(cycles, points):
     assert gaps.max() - gaps.min() <= 1
 
 
-def test_fewer_cycles_than_points_are_refused():
-    with pytest.raises(ValueError, match="ask for more steps"):
-        plan_points(50, 100)
+def test_a_training_of_few_cycles_has_a_point_after_each():
+    assert plan_points(3, 100) == [1, 2, 3]
+
+
+def test_a_first_look_has_points_enough_for_its_figures():
+    for name in ("classic-control", "lktd-settings"):
+        spec = load_spec(name)
+        for row in (spec.row(row_id) for row_id in spec.quick.rows):
+            cycles = spec.quick.steps // row.options["steps_per_update"]
+            assert len(plan_points(cycles, spec.evaluation.points)) >= 50
 
 
 @pytest.mark.parametrize(

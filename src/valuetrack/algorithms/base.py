@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Self
 import jax
 import numpy as np
 import numpy.typing as npt
+from gymnasium.vector import VectorEnv
 
-from valuetrack import __version__, modelfile, rng
+from valuetrack import __version__, modelfile, posterior, rng
 from valuetrack.agents.base import Agent, AgentState
 from valuetrack.algorithms.build import Task, loop_settings
-from valuetrack.algorithms.estimate import Estimate
+from valuetrack.algorithms.estimate import INITIAL, Estimate
 from valuetrack.algorithms.options import Options, parse
 from valuetrack.algorithms.place import Backend, Place
 from valuetrack.algorithms.running import Callback, run_training
@@ -69,8 +70,10 @@ class Algorithm:
         backend: Backend = "auto",
         **options: Any,
     ) -> None:
-        self.options = parse(self.options_type, options, type(self).__name__)
         self.seeds = _seeds(seed, seeds)
+        if isinstance(env, VectorEnv) and env.num_envs % len(self.seeds) == 0:
+            options.setdefault("environments", env.num_envs // len(self.seeds))
+        self.options = parse(self.options_type, options, type(self).__name__)
         lanes = len(self.seeds) * self.options.environments
         self.place = Place(env, env_options or {}, backend, lanes)
         self.agent: Agent = type(self).build(self.task, self.options)
@@ -91,6 +94,11 @@ class Algorithm:
     def task(self) -> Task:
         """The shape of observations, and the number of actions."""
         return self.place.task
+
+    @property
+    def backend(self) -> str:
+        """Which trainer it has, ``"compiled"`` or ``"host"``."""
+        return "host" if self.place.in_jax is None else "compiled"
 
     @property
     def num_timesteps(self) -> int:
@@ -134,6 +142,7 @@ class Algorithm:
             Observations whose Q-values are recorded after every ``track_every``-th update; see
             :meth:`tracking`. Other observations than before begin a new record.
         """
+        _check_callback(callback)
         _check_count("total_timesteps", total_timesteps)
         _check_count("report_every", report_every, optional=True)
         _check_count("evaluate_every", evaluate_every, optional=True)
@@ -203,7 +212,18 @@ class Algorithm:
         latest = latest.mean(axis=0)
         if single:
             drawn, latest = drawn[:, 0], latest[0]
+        if not order:
+            return Estimate(drawn, latest, INITIAL, is_posterior=False)
         return Estimate(drawn, latest, self.sample_name, self.is_sampler)
+
+    def to_arviz(self, observation: Any, name: str = "q") -> Any:
+        """Export the samples at one observation, or at a batch of them, for ArviZ.
+
+        The seeds are the chains; the variable has the axes (chain, draw, ..., action). Needs the
+        extra ``arviz``.
+        """
+        chains = [self.posterior(observation, member=m).samples for m in range(len(self.seeds))]
+        return posterior.inference_data({name: np.stack(chains)})
 
     def evaluate(self, episodes: int = 10, *, seed: int = 0) -> NDArray:
         """Play greedy episodes with the current parameters; return (seeds, episodes) returns."""
@@ -236,12 +256,13 @@ class Algorithm:
 
     def save(self, path: str | os.PathLike[str], *, replay: bool = True) -> None:
         """Write the agent to one file; with its replay memory, it goes on bit for bit."""
+        env, env_options = self.place.saved
         description = {
             "algorithm": self.name,
             "options": self.options.model_dump(mode="json"),
-            "env": self.place.id,
-            "env_options": self.place.options,
-            "backend": "host" if self.place.in_jax is None else "compiled",
+            "env": env,
+            "env_options": env_options,
+            "backend": self.backend,
             "seeds": list(self.seeds),
             "replay": replay,
             "task": {**self.task._asdict(), "shape": list(self.task.shape)},
@@ -267,16 +288,17 @@ class Algorithm:
                 f"{path} was trained in an environment without an id; pass it: "
                 "valuetrack.load(path, env=...)."
             )
-        env = saved_env if env is None else env
+
+        def make(place: Any, backend: Any) -> Any:
+            known = isinstance(place, str) and place == saved_env
+            given = {"env_options": env_options} if known else {}
+            return cls(place, seed=first, seeds=len(seeds), backend=backend, **given, **options)
+
         try:
-            agent = cls(
-                env,
-                seed=first,
-                seeds=len(seeds),
-                env_options=env_options if env == saved_env else None,
-                backend=backend if isinstance(env, str) else "auto",
-                **options,
-            )
+            where = (saved_env, backend) if env in (None, saved_env) else (env, "auto")
+            agent: Self = make(*where)
+            # Made anew as it was saved, where the other trainer is to go on.
+            saved_as = agent if agent.backend == backend else make(saved_env or env, backend)
         except ValueError as error:
             raise ModelFileError(f"{path} cannot be used: {error}") from error
         if (agent.task.shape, agent.task.actions) != (shape, actions):
@@ -285,9 +307,12 @@ class Algorithm:
                 f"this environment has {agent.task.shape} and {agent.task.actions}."
             )
         try:
-            agent.trainer.restore(arrays, replay=replay)
+            saved_as.trainer.restore(arrays, replay=replay)
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"{path} is damaged: its arrays do not fit.") from error
+        if saved_as is not agent:
+            agent.trainer.adopt(saved_as.trainer)
+            saved_as.close()
         return agent
 
     def record(self, values: NDArray, every: int) -> None:
@@ -362,6 +387,12 @@ def _check_count(name: str, value: Any, least: int = 1, *, optional: bool = Fals
         return
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
+
+
+def _check_callback(callback: Any) -> None:
+    if callback is not None and not callable(callback):
+        kind = type(callback).__name__
+        raise TypeError(f"A callback is a function of the progress, not a {kind}.")
 
 
 def _tuples(options: dict[str, Any]) -> dict[str, Any]:

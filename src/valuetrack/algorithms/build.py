@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -91,9 +92,17 @@ def build_qrdqn(task: Task, options: opts.QRDQNOptions) -> Agent:
 
 
 def build_kova(task: Task, options: opts.KOVAOptions) -> Agent:
-    """Make a KOVA agent."""
+    """Make a KOVA agent, if the covariance of its parameters fits into memory."""
+    network = build_network(task, options, task.actions)
+    count = networks.parameter_count(jax.eval_shape(network.init, jax.random.key(0)))
+    needed, there = 4 * count**2, _memory()
+    if needed > there:
+        raise ValueError(
+            f"KOVA keeps a covariance of {count:,} x {count:,} parameters, {needed / 1e9:,.0f} GB, "
+            f"and this machine has {there / 1e9:,.0f} GB; choose a smaller network with `hidden`."
+        )
     return agents.kova(
-        build_network(task, options, task.actions),
+        network,
         observation_variance=options.observation_variance,
         initial_variance=options.initial_variance,
         process_variance=options.process_variance,
@@ -166,6 +175,14 @@ def _pool(options: opts.Options, agent: Agent, seeds: int) -> tuple[int, int]:
     fitting = min(MOST_SAMPLES, opts.POOL_BYTES // (size * seeds))
     samples = options.samples or fitting
     return samples, options.thinning or max(1, -(-opts.POOL_SPAN // max(1, samples)))
+
+
+def _memory() -> float:
+    """Return the bytes of memory of this machine; no limit where it does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
 
 
 def _fitting_convolutions(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:

@@ -5,17 +5,44 @@ An option that does not exist, or a value that cannot be, is refused in one sent
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 from pydantic import Field
 
+
+def _no_number(value: Any) -> Any:
+    """Refuse what Python or Pydantic would count as a whole number, and nobody means as one."""
+    if isinstance(value, bool | str):
+        raise ValueError("Input should be a whole number")
+    return value
+
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
-MaybeCount = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1), pydantic.BeforeValidator(_no_number)]
+MaybeCount = Annotated[int, Field(ge=0), pydantic.BeforeValidator(_no_number)]
 
+NAMES_OF_SB3 = {
+    "gamma": "discount",
+    "buffer_size": "replay_capacity",
+    "train_freq": "steps_per_update",
+    "gradient_steps": "updates_per_cycle",
+    "target_update_interval": "target_every, which counts updates",
+    "exploration_initial_eps": "exploration_initial",
+    "exploration_final_eps": "exploration_final",
+    "exploration_fraction": "exploration_steps, which counts environment steps",
+    "n_envs": "environments",
+    "policy_kwargs": "hidden, activation and convolutions",
+    "net_arch": "hidden",
+    "n_quantiles": "quantiles",
+    "learning_rate": "step_size",
+    "tensorboard_log": "tensorboard, of learn",
+    "verbose": "progress_bar, of learn",
+}
+"""What users of Stable-Baselines3 may write, and what it is called here."""
 POOL_BYTES = 64 * 2**20
 """What the pool of parameter samples takes at most unless its size is given."""
 POOL_SPAN = 3_000
@@ -54,6 +81,13 @@ class Options(pydantic.BaseModel):
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Let ``help`` explain the inherited options as well."""
+        super().__pydantic_init_subclass__(**kwargs)
+        inherited = inspect.getdoc(cls.__base__) or ""
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{inherited}"
 
     hidden: tuple[Count, ...] = (256, 256)
     activation: Literal["relu", "tanh", "elu", "gelu", "silu", "leaky_relu"] = "relu"
@@ -185,9 +219,12 @@ def parse(kind: type[OptionsType], given: dict[str, Any], name: str) -> OptionsT
     unknown = [key for key in given if key not in kind.model_fields]
     if unknown:
         close = _nearest(unknown[0], kind.model_fields)
-        hint = (
-            f"; did you mean {close}?" if close else f"; there are {', '.join(kind.model_fields)}."
-        )
+        if unknown[0] in NAMES_OF_SB3:
+            hint = f": here it is {NAMES_OF_SB3[unknown[0]]}."
+        elif close:
+            hint = f"; did you mean {close}?"
+        else:
+            hint = f"; there are {', '.join(kind.model_fields)}."
         raise ValueError(f"{name} has no option {unknown[0]!r}{hint}")
     try:
         return kind.model_validate(given)

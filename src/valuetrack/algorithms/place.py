@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -51,6 +53,23 @@ class Place:
         return self.env if isinstance(self.env, str) else None
 
     @property
+    def saved(self) -> tuple[str | None, dict[str, Any]]:
+        """The environment's id and options as a file holds them.
+
+        There is no id if the environment was given as an object or made by a function, or if an
+        option is nothing that JSON can hold: then a file is loaded with ``env=``.
+        """
+        options = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.options.items()
+        }
+        try:
+            json.dumps(options, allow_nan=False)
+        except (TypeError, ValueError):
+            return None, {}
+        return self.id, options
+
+    @property
     def task(self) -> Task:
         """What an agent must know of it."""
         if self.lanes is None:
@@ -87,7 +106,8 @@ class Place:
     def encode(self, observation: Any) -> tuple[NDArray, bool]:
         """Return observations as a batch of arrays, and whether it was a single one.
 
-        A batch is a list of observations, or what a vector environment returns.
+        A batch is a list of observations, or what a vector environment returns. A list of numbers
+        that fits is one observation.
         """
         if self.lanes is None:
             return _encode_vector(observation, self.task.shape)
@@ -95,6 +115,8 @@ class Place:
         if isinstance(observation, list):
             if not observation:
                 raise ValueError("A batch holds at least one observation, and this list is empty.")
+            with contextlib.suppress(ValueError):  # a single one, its numbers as a list
+                return inputs.encode(np.asarray(observation))[None], True
             return np.stack([inputs.encode(one) for one in observation]), False
         try:
             return inputs.encode(observation)[None], True

@@ -83,8 +83,10 @@ def run_training(
                 returns = agent.evaluate(evaluation_episodes, seed=evaluated)
             progress = _progress(agent, trace, learning, returns)
             write(progress)
-            if callback is not None and callback(progress) is False:
-                return
+            if callback is not None:
+                answer = callback(progress)
+                if answer is not None and not answer:  # also NumPy's False
+                    return
 
 
 def _progress(agent: Any, trace: Any, learning: int, evaluation: Any) -> Progress:

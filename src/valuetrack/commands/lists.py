@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Sequence
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 from rich.console import Console
 from rich.table import Table
 
 from valuetrack.algorithms import ALGORITHMS
 from valuetrack.commands.train import algorithm_type, import_modules
 from valuetrack.envs import IN_JAX
+
+NEEDS = {"gymnasium.envs.box2d.": "Box2D", "gymnasium.envs.mujoco.": "mujoco"}
+"""The packages without which environments of Gymnasium's cannot be made."""
+CONTINUOUS = (
+    "gymnasium.envs.box2d.bipedal_walker:",
+    "gymnasium.envs.box2d.car_racing:",
+    "gymnasium.envs.classic_control.continuous_mountain_car:",
+    "gymnasium.envs.classic_control.pendulum:",
+    "gymnasium.envs.mujoco.",
+    "gymnasium.envs.phys2d.pendulum:",
+)
+"""Environments of Gymnasium's with continuous actions, unless their options say otherwise."""
 
 
 def envs(imports: Sequence[str], console: Console) -> None:
@@ -23,9 +38,30 @@ def envs(imports: Sequence[str], console: Console) -> None:
         table.add_row(name, "compiled: in JAX, the whole training under one jit")
     table.add_section()
     for name in sorted(set(gymnasium.registry) - set(IN_JAX)):
-        table.add_row(name, "host")
+        table.add_row(name, "; ".join(["host", *obstacles(gymnasium.registry[name])]))
     console.print(table)
+    console.print("Discrete actions train, continuous ones do not; see which with gymnasium.make.")
     console.print("An environment of your own: --import the module that registers it.")
+
+
+def obstacles(spec: EnvSpec) -> list[str]:
+    """Return why an environment does not train, as far as can be told without making it."""
+    entry = spec.entry_point
+    if not isinstance(entry, str):
+        # Gymnasium keeps the ids of what has left it, with a function that says where it is.
+        gone = getattr(entry, "__name__", "").startswith("_raise_")
+        return ["not part of Gymnasium any more"] if gone else []
+    found = []
+    if spec.kwargs.get("continuous", entry.startswith(CONTINUOUS)):
+        found.append("continuous actions")
+    needed = [package for start, package in NEEDS.items() if entry.startswith(start)]
+    needed.append(entry.partition(":")[0].partition(".")[0])
+    return found + [f"{name} is not installed" for name in needed if not _is_installed(name)]
+
+
+def _is_installed(package: str) -> bool:
+    """Return whether a package is there, without importing it."""
+    return package in sys.modules or importlib.util.find_spec(package) is not None
 
 
 def algos(name: str | None, console: Console) -> None:

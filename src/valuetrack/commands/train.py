@@ -6,21 +6,45 @@ import importlib
 import json
 import os
 import sys
-import time
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from valuetrack.algorithms import ALGORITHMS, Algorithm, Progress, load
+from valuetrack.algorithms import ALGORITHMS, Algorithm, load
+from valuetrack.algorithms.options import parse
+from valuetrack.commands.session import (
+    AGENT,
+    Recorder,
+    Tracked,
+    in_pieces,
+    progress_bar,
+    save,
+    stoppable,
+)
 
-AGENT = "agent.vt"
-HISTORY = "history.json"
-SAVE_SECONDS = 60.0
-"""How often a training in progress is saved."""
+BOARD = "tensorboard"
+
+
+class ModuleFailedError(ValueError):
+    """The code of a module that the user named does not run."""
+
+    exit_code = 1
+
+
+class Choices(NamedTuple):
+    """What a training keeps for life; ``None``, or left out, where nothing was said."""
+
+    seed: int | None
+    seeds: int | None
+    backend: str | None
+    env_options: dict[str, Any]
+    options: dict[str, Any]
 
 
 def train(
@@ -28,8 +52,9 @@ def train(
     env: str,
     *,
     steps: int,
-    seed: int,
-    seeds: int,
+    seed: int | None,
+    seeds: int | None,
+    backend: str | None,
     options: Sequence[str],
     env_options: Sequence[str],
     imports: Sequence[str],
@@ -41,47 +66,50 @@ def train(
     track_every: int,
     tensorboard: bool,
     console: Console,
-) -> None:
-    """Train, save, and say how good the agent is."""
+) -> bool:
+    """Train, save, and say how good the agent is; return False if a seed diverged."""
     import_modules(imports)
     kind = algorithm_type(algorithm)
     observations = None if track is None else read_observations(track)
+    choices = Choices(
+        seed, seeds, backend, assignments(env_options, "--env-set"), assignments(options, "--set")
+    )
     folder = out or Path("runs") / f"{kind.name}-{env.replace('/', '-')}"
-    if resume:
-        agent = _go_on(folder, kind, env)
-    else:
-        agent = kind(
-            env,
-            seed=seed,
-            seeds=seeds,
-            env_options=assignments(env_options, "--env-set"),
-            **assignments(options, "--set"),
-        )
-        _make_folder(folder)
+    agent = (_go_on if resume else _begin)(folder, kind, env, choices)
     left = steps - agent.num_timesteps
     if left < 1:
         raise ValueError(
             f"The agent in {folder} has {agent.num_timesteps:,} steps already; ask for more."
         )
-    recorder = _Recorder(folder, _history(folder) if resume else [])
-    agent.learn(
-        left,
-        callback=recorder,
-        progress_bar=True,
-        evaluate_every=evaluate_every,
-        evaluation_episodes=episodes,
-        tensorboard=folder / "tensorboard" if tensorboard else None,
-        track=observations,
-        track_every=track_every,
-    )
-    recorder.save(agent)
-    if observations is not None:
-        tracking = agent.tracking()
-        tracking.save(folder / "tracking.npz")
-        tracking.plot(folder / "tracking.png")
-        console.print(f"Tracked values: {folder / 'tracking.npz'} and {folder / 'tracking.png'}")
+    tracked = None if track is None else Tracked(agent, folder, observations, track, resume=resume)
+    board = folder / BOARD if tensorboard else None
+    if board is not None and board.exists() and not board.is_dir():
+        raise ValueError(f"{board} is a file; TensorBoard's files need a folder of that name.")
+    if not resume:
+        _make_folder(folder)
+    recorder = Recorder(agent, folder, tracked)
+    with stoppable() as stop:
+        with progress_bar(agent, left, console) as advance, in_pieces(agent, track_every) as serve:
+            serve += [advance, recorder.save_in_time, stop.obey]
+            try:
+                agent.learn(
+                    left,
+                    callback=recorder,
+                    evaluate_every=evaluate_every,
+                    evaluation_episodes=episodes,
+                    tensorboard=board,
+                    track=observations,
+                    track_every=track_every,
+                )
+            except KeyboardInterrupt:
+                stop.asked = True
+            stop.is_deaf = True  # from here on all is saved, which must not be cut off
+        save(recorder, stop)
+    if tracked is not None:
+        tracked.show(console)
     _show(agent, agent.evaluate(episodes), console)
     console.print(f"Agent: {folder / AGENT}")
+    return _say_if_diverged(agent)
 
 
 def evaluate(
@@ -115,8 +143,14 @@ def import_modules(names: Sequence[str]) -> None:
     for name in names:
         try:
             importlib.import_module(name)
-        except ImportError as error:
-            raise ValueError(f"The module {name} cannot be imported: {error}.") from error
+        except (Exception, SystemExit) as error:  # whatever a module of the user's raises
+            what = f"{type(error).__name__}: {error}".removesuffix(": ").removesuffix(".")
+            # The package of a module that is not there may be missing instead of it.
+            missing = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(
+                f"{error.name}."
+            )
+            kind = ValueError if missing else ModuleFailedError
+            raise kind(f"The module {name} cannot be imported: {what}.") from error
 
 
 def assignments(pairs: Sequence[str], option: str) -> dict[str, Any]:
@@ -136,57 +170,72 @@ def assignments(pairs: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def read_observations(path: Path) -> Any:
-    """Read a batch of observations from an ``.npy`` file, which cannot hold code."""
+    """Read a batch of observations from a file of NumPy's, in a form that cannot hold code.
+
+    An ``.npy`` file holds an array with a row for each observation. An ``.npz`` file holds one for
+    each key of a Dict, or, where ``numpy.savez`` was given no names, for each part of a Tuple.
+    """
     try:
         with open(path, "rb") as file:
-            array = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+            found = np.load(file, allow_pickle=False)
+            if not isinstance(found, np.ndarray):
+                found = dict(found)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{path} is not an .npy file of numbers; write one with numpy.save."
         ) from error
-    if not isinstance(array, np.ndarray) or array.ndim < 2 or not len(array):
+    arrays = found if isinstance(found, dict) else {"": found}
+    if not arrays or any(not array.ndim or not len(array) for array in arrays.values()):
         raise ValueError(f"{path} should hold an array of observations, one row each.")
-    return array
+    unnamed = [f"arr_{place}" for place in range(len(arrays))]
+    return tuple(found[name] for name in unnamed) if set(unnamed) == set(arrays) else found
 
 
-class _Recorder:
-    """Keeps the history of a training, and saves it and the agent from time to time."""
-
-    def __init__(self, folder: Path, history: list[dict[str, Any]]) -> None:
-        self.folder, self.history = folder, history
-        self.saved = time.monotonic()
-
-    def __call__(self, progress: Progress) -> None:
-        evaluation = progress.evaluation
-        self.history.append(
-            {
-                "steps": progress.steps,
-                "updates": progress.updates,
-                "episode_return": _numbers(progress.episode_return),
-                "loss": _numbers(progress.loss),
-                "evaluation": None if evaluation is None else [_numbers(r) for r in evaluation],
-            }
+def _begin(folder: Path, kind: type[Algorithm], env: str, choices: Choices) -> Algorithm:
+    # The class has arguments beside its options, which --set does not reach.
+    parse(kind.options_type, choices.options, kind.__name__)
+    try:
+        return kind(
+            env,
+            seed=choices.seed or 0,
+            seeds=1 if choices.seeds is None else choices.seeds,
+            backend=choices.backend or "auto",  # type: ignore[arg-type]  # the class checks it
+            env_options=choices.env_options,
+            **choices.options,
         )
-        if time.monotonic() - self.saved > SAVE_SECONDS:
-            self.save(progress.agent)
-
-    def save(self, agent: Algorithm) -> None:
-        from valuetrack.files import write_atomically  # noqa: PLC0415 - only here
-
-        agent.save(self.folder / AGENT)
-        text = json.dumps(self.history, indent=1) + "\n"
-        write_atomically(self.folder / HISTORY, lambda file: file.write(text.encode()))
-        self.saved = time.monotonic()
+    except ValueError as error:  # whose sentence is written for Python
+        raise ValueError(str(error).replace('backend="host"', "--backend host")) from error
 
 
-def _go_on(folder: Path, kind: type[Algorithm], env: str) -> Algorithm:
+def _go_on(folder: Path, kind: type[Algorithm], env: str, choices: Choices) -> Algorithm:
     agent = load(folder / AGENT)
     if not isinstance(agent, kind) or agent.place.id != env:
         raise ValueError(
             f"{folder / AGENT} holds {type(agent).__name__} in {agent.place.id}, "
             f"not {kind.__name__} in {env}."
         )
+    for option, saved, given in _saved_and_given(agent, choices):
+        if saved != given:
+            raise ValueError(
+                f"{option} is {_text(given)}, but the agent in {folder} was made with "
+                f"{_text(saved)}; leave it out to go on, or begin anew with another --out."
+            )
     return agent
+
+
+def _saved_and_given(agent: Algorithm, choices: Choices) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what was said about the agent: the option, the saved value, the given one."""
+    if choices.seed is not None:
+        yield "--seed", agent.seeds[0], choices.seed
+    if choices.seeds is not None:
+        yield "--seeds", len(agent.seeds), choices.seeds
+    if choices.backend not in (None, "auto"):
+        yield "--backend", "host" if agent.place.in_jax is None else "compiled", choices.backend
+    given = parse(type(agent).options_type, choices.options, type(agent).__name__)
+    for name in choices.options:
+        yield f"--set {name}", getattr(agent.options, name), getattr(given, name)
+    for name, value in choices.env_options.items():
+        yield f"--env-set {name}", agent.place.options.get(name, "its default"), value
 
 
 def _make_folder(folder: Path) -> None:
@@ -198,17 +247,23 @@ def _make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _history(folder: Path) -> list[dict[str, Any]]:
-    path = folder / HISTORY
-    if not path.is_file():
-        return []
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return list(content)
+def _text(value: Any) -> str:
+    """Write a value as the command line takes it."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _numbers(values: Any) -> list[float | None]:
-    """Return numbers for JSON, which knows no NaN."""
-    return [float(value) if np.isfinite(value) else None for value in np.asarray(values).ravel()]
+def _say_if_diverged(agent: Algorithm) -> bool:
+    """Return whether all seeds are whole; name those that are not."""
+    if not agent.diverged:
+        return True
+    told = ", ".join(f"seed {seed} at update {at:,}" for seed, at in agent.diverged.items())
+    name = "step_size" if hasattr(agent.options, "step_size") else "learning_rate"
+    typer.echo(
+        f"{type(agent).__name__} diverged: {told}; its values are no numbers from there on, so use "
+        f"a smaller {name} than {getattr(agent.options, name):g}.",
+        err=True,
+    )
+    return False
 
 
 def _show(agent: Algorithm, returns: Any, console: Console) -> None:

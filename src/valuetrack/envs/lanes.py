@@ -145,7 +145,10 @@ class VectorLanes:
     def reset(self, seeds: Sequence[int]) -> Places:
         """Start an episode in every lane, each with a seed of its own."""
         each: Any = [int(seed) for seed in seeds]
-        observation, info = self.envs.reset(seed=each)
+        try:
+            observation, info = self.envs.reset(seed=each)
+        except gymnasium.error.Error:  # some that are written as vectors take one seed for all
+            observation, info = self.envs.reset(seed=each[0])
         self._was_over = np.zeros(self.count, bool)
         return self._places(observation, info)
 
@@ -231,8 +234,8 @@ def make_lanes(
     if isinstance(env, VectorEnv):
         if env.num_envs != count:
             raise ValueError(
-                f"The vector environment has {env.num_envs} environments, and {count} are needed; "
-                "pass its id or a function that makes one environment instead."
+                f"The vector environment has {env.num_envs} environments, and {count} are needed: "
+                "as many as `seeds` times `environments`."
             )
         return VectorLanes(env)
     if isinstance(env, gymnasium.Env):

@@ -162,9 +162,13 @@ def _check_same(path: Any, manifest: dict[str, Any], request: Request) -> None:
     there = {**manifest, "first seed": manifest["seeds"]["first"]}
     for key, value in wanted.items():
         if there.get(key) != value:
+            differs = (
+                "with other steps or options"
+                if key == "spec_hash"
+                else f"{key} is {there.get(key)!r} there, {value!r} here"
+            )
             raise StoreError(
-                f"{path} holds another run ({key} is {there.get(key)!r} there, {value!r} here); "
-                "choose another folder with --out."
+                f"{path} holds another run ({differs}); choose another folder with --out."
             )
     for entry in manifest["rows"]:
         seeds = sum(count for _, count in entry["units"])

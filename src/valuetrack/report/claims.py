@@ -156,6 +156,8 @@ def _low_coverage(run: Run, summary: Summary, id: str, label: str) -> Claim:
     if (row := run.row(id)) is None:
         return Claim(statement, ABSENT, None)
     means = {action: _mean(summary, row, action, "coverage") for action in _ACTIONS}
+    if any(map(math.isnan, means.values())):
+        return Claim(statement, ABSENT, None)
     text = ", ".join(f"{action} {mean:.3f}" for action, mean in means.items())
     return Claim(statement, text, all(mean < 0.6 for mean in means.values()))
 

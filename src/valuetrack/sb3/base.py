@@ -20,6 +20,7 @@ from stable_baselines3.common.utils import LinearSchedule
 
 from valuetrack.algorithms import ALGORITHMS, Algorithm, Estimate
 from valuetrack.algorithms.build import Task, loop_settings
+from valuetrack.algorithms.estimate import INITIAL
 from valuetrack.algorithms.options import Options, parse
 from valuetrack.sb3.learner import Learner, Programs
 from valuetrack.sb3.names import (
@@ -234,6 +235,8 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         drawn, latest = self.learner.values_of_pool(encoded), self.learner.values(encoded)
         if not is_batch:
             drawn, latest = drawn[:, 0], latest[0]
+        if not self.learner.updates:
+            return Estimate(drawn, latest, INITIAL, is_posterior=False)
         return Estimate(drawn, latest, self.core.sample_name, self.core.is_sampler)
 
     def set_random_seed(self, seed: int | None = None) -> None:

@@ -195,6 +195,15 @@ class HostTrainer:
             self.emptied = self.cycles
         self._begin_episodes()
 
+    def adopt(self, other: Any) -> None:
+        """Go on with what another trainer's agents have learned; the memory is filled anew."""
+        learned = Learned(other.agent_state, other.samples, jnp.asarray(other.diverged, jnp.int32))
+        self.learned = self._groups.split(learned)
+        self.cycles = self.emptied = other.cycles
+        self.updates = other.updates
+        self.memory.forget()
+        self._begin_episodes()
+
     def _begin_episodes(self) -> None:
         lanes = range(self.settings.environments)
         starts = [

@@ -159,6 +159,19 @@ class CompiledTrainer:
             self.emptied = self.cycles
         self.clock = Clock(*(jnp.int32(c) for c in (self.cycles, self.updates, self.emptied)))
 
+    def adopt(self, other: Any) -> None:
+        """Go on with what another trainer's agents have learned; the memory is filled anew."""
+        self._states = self._groups.split(
+            self.state._replace(
+                agent=other.agent_state,
+                samples=other.samples,
+                diverged=jnp.asarray(other.diverged, jnp.int32),
+            )
+        )
+        self.cycles = self.emptied = other.cycles
+        self.updates = other.updates
+        self.clock = Clock(*(jnp.int32(c) for c in (self.cycles, self.updates, self.emptied)))
+
     def _tracked(self, made: int) -> NDArray:
         if not made or not len(self.loop.tracked):
             return np.zeros((0, len(self.seeds)))
