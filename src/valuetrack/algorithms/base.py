@@ -142,7 +142,6 @@ class Algorithm:
             Observations whose Q-values are recorded after every ``track_every``-th update; see
             :meth:`tracking`. Other observations than before begin a new record.
         """
-        _check_callback(callback)
         _check_count("total_timesteps", total_timesteps)
         _check_count("report_every", report_every, optional=True)
         _check_count("evaluate_every", evaluate_every, optional=True)
@@ -387,12 +386,6 @@ def _check_count(name: str, value: Any, least: int = 1, *, optional: bool = Fals
         return
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
-
-
-def _check_callback(callback: Any) -> None:
-    if callback is not None and not callable(callback):
-        kind = type(callback).__name__
-        raise TypeError(f"A callback is a function of the progress, not a {kind}.")
 
 
 def _tuples(options: dict[str, Any]) -> dict[str, Any]:

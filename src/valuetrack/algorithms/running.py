@@ -59,6 +59,7 @@ def run_training(
     track_every: int,
 ) -> None:
     """Train in chunks; what is random does not depend on where they begin."""
+    _check(callback)
     per_cycle = agent.trainer.settings.transitions_per_cycle
     total = _cycles(total_timesteps, per_cycle)
     report = _cycles(report_every or -(-total_timesteps // REPORTS), per_cycle)
@@ -169,6 +170,12 @@ def _board(folder: str | os.PathLike[str] | None) -> Iterator[Callable[[Progress
                         writers[seed].add_scalar(name, value, progress.steps)
 
         yield write
+
+
+def _check(callback: Any) -> None:
+    if callback is not None and not callable(callback):
+        kind = type(callback).__name__
+        raise TypeError(f"A callback is a function of the progress, not a {kind}.")
 
 
 def _cycles(steps: int, per_cycle: int) -> int:
