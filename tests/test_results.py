@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -80,3 +81,10 @@ def test_the_speeds_are_the_measured_ones(question):
     measured = (folder / f"{question}.md").read_text(encoding="utf-8").strip()
     assert measured in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert not json.loads((folder / f"{question}.json").read_text(encoding="utf-8"))["quick"]
+
+
+def test_the_returns_of_the_zoos_training_are_measured():
+    with np.load(ROOT / "results" / "sb3" / "cartpole-lktd.npz") as saved:
+        returns = saved["results"].mean(axis=1)
+    line = " | ".join(f"{value:.1f}" for value in returns)
+    assert f"| return | {line} |" in (ROOT / "docs" / "sb3.md").read_text(encoding="utf-8")
