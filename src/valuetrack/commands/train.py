@@ -230,7 +230,7 @@ def _saved_and_given(agent: Algorithm, choices: Choices) -> Iterator[tuple[str, 
     if choices.seeds is not None:
         yield "--seeds", len(agent.seeds), choices.seeds
     if choices.backend not in (None, "auto"):
-        yield "--backend", "host" if agent.place.in_jax is None else "compiled", choices.backend
+        yield "--backend", agent.backend, choices.backend
     given = parse(type(agent).options_type, choices.options, type(agent).__name__)
     for name in choices.options:
         yield f"--set {name}", getattr(agent.options, name), getattr(given, name)
