@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Self
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+@contextlib.contextmanager
+def handled_by(handler: Handler) -> Iterator[None]:
+    """Let a handler take Ctrl-C and SIGTERM; in other threads than the main one nothing comes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 class Uninterrupted:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from valuetrack.experiments.kinds import Spec, load_spec
 from valuetrack.experiments.spec import ExperimentSpec, PresetName
 from valuetrack.experiments.timing import CONFIGURATIONS, first_rows, time_updates
 from valuetrack.experiments.workers import call_in_process
+from valuetrack.interrupts import handled_by
 from valuetrack.report import write_report
 from valuetrack.store import RunFolder
 
@@ -199,15 +199,8 @@ def _stoppable() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
 
-    if threading.current_thread() is not threading.main_thread():
+    with handled_by(ask):
         yield stop
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _measure_times(

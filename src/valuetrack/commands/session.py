@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import threading
 import time
 import warnings
 import zipfile
@@ -21,6 +20,7 @@ from rich.progress import Progress as Bar
 
 from valuetrack.algorithms import Algorithm, Progress, Tracking
 from valuetrack.files import write_atomically
+from valuetrack.interrupts import handled_by
 
 AGENT = "agent.vt"
 HISTORY = "history.json"
@@ -222,15 +222,8 @@ class Recorder:
 def stoppable() -> Iterator[Stop]:
     """Let Ctrl-C and SIGTERM ask for a stop."""
     stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
+    with handled_by(stop):
         yield stop
-        return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

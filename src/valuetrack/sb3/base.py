@@ -225,7 +225,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
 
         With ``VecNormalize`` these are normalised observations, as for :meth:`predict`.
         """
-        if isinstance(observation, tuple) and len(observation) == 2:
+        if isinstance(observation, tuple) and isinstance(observation[-1], dict):
             raise ValueError(
                 "posterior takes an observation; Gymnasium's env.reset() also returns a dict of "
                 "information: write observation, info = env.reset()."
