@@ -19,7 +19,6 @@ from valuetrack.cli import app
 from valuetrack.commands import session
 from valuetrack.commands.lists import obstacles
 from valuetrack.commands.train import assignments, read_observations
-from valuetrack.training.compiled import Trace
 from valuetrack.training.seeds import CompiledTrainer
 
 runner = CliRunner()
@@ -195,6 +194,8 @@ def test_a_stopped_training_is_saved(kind, tmp_path, monkeypatch):
     agent = vt.load(out / "agent.vt")
     assert 0 < agent.num_timesteps < 1_000
     if kind != "at once":  # which ends between the values and their record
+        history = json.loads((out / "history.json").read_text())
+        assert [entry["steps"] for entry in history] == [agent.num_timesteps]
         with np.load(out / "tracking.npz", allow_pickle=False) as arrays:
             assert arrays["updates"].tolist() == list(range(1, agent.trainer.updates + 1))
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
@@ -221,40 +222,6 @@ def test_what_was_cut_in_the_middle_is_not_called_saved(tmp_path):
     stop.asked = True
     with pytest.raises(KeyboardInterrupt, match="nothing is saved"):
         session.save(recorder, stop)
-
-
-class Clockwork:
-    """A trainer that takes so many seconds a cycle, on a clock of its own."""
-
-    def __init__(self, collecting, learning, silent):
-        self.seeds, self.settings = (0, 1), SimpleNamespace(silent_cycles=silent)
-        self.seconds, self.cycles, self.emptied = (collecting, learning), 0, 0
-        self.now, self.longest = 0.0, 0.0
-
-    def run(self, cycles):
-        begin, self.cycles = self.cycles, self.cycles + cycles
-        silent = max(0, min(self.settings.silent_cycles, self.cycles) - begin)
-        took = self.seconds[0] * silent + self.seconds[1] * (cycles - silent)
-        self.now += took
-        self.longest = max(self.longest, took)
-        return Trace(*[np.full(2, cycles)] * 4), np.arange(begin, self.cycles)
-
-
-@pytest.mark.parametrize("learning", [1e-5, 1e-3, 0.1, 0.9])
-def test_pieces_are_short_at_any_speed(learning, monkeypatch):
-    trainer = Clockwork(collecting=1e-6, learning=learning, silent=5_000)
-    monkeypatch.setattr(session.time, "monotonic", lambda: trainer.now)
-    recorded, served = [], []
-    pieces = session.InPieces(trainer, recorded.extend, [lambda: served.append(trainer.now)])
-    total = 5_000 + int(60 / learning)
-    first, rest = pieces.run(3_000), pieces.run(total - 3_000)
-    assert recorded == list(range(total))
-    assert first[0].reward.tolist() == [3_000] * 2
-    assert rest[0].squared_residual.tolist() == [total - 3_000] * 2
-    assert not len(first[1])
-    assert pieces.cycles == total
-    assert trainer.longest <= max(1.0, learning)
-    assert len(served) < 200  # long enough to cost nothing
 
 
 def test_a_diverged_training_says_so_in_one_sentence(tmp_path):

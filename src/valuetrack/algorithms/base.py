@@ -16,7 +16,8 @@ from valuetrack import __version__, modelfile, posterior, rng
 from valuetrack.agents.base import Agent, AgentState
 from valuetrack.algorithms.build import Task, loop_settings
 from valuetrack.algorithms.estimate import INITIAL, Estimate
-from valuetrack.algorithms.options import Options, parse
+from valuetrack.algorithms.options import Options, parse, tuples
+from valuetrack.algorithms.pieces import Heartbeat
 from valuetrack.algorithms.place import Backend, Place
 from valuetrack.algorithms.running import Callback, run_training
 from valuetrack.algorithms.tracking import Tracking
@@ -116,6 +117,7 @@ class Algorithm:
         total_timesteps: int,
         *,
         callback: Callback | None = None,
+        heartbeat: Heartbeat | None = None,
         progress_bar: bool = False,
         report_every: int | None = None,
         evaluate_every: int | None = None,
@@ -132,6 +134,9 @@ class Algorithm:
             Environment steps of each seed.
         callback
             Called every ``report_every`` steps (a hundredth of the training by default).
+        heartbeat
+            Called about twice a second, between two cycles; returning False ends the training
+            there, with a last call of the callback.
         progress_bar
             Show a bar with speed and time left.
         evaluate_every, evaluation_episodes
@@ -154,6 +159,7 @@ class Algorithm:
             self,
             total_timesteps,
             callback=callback,
+            heartbeat=heartbeat,
             progress_bar=progress_bar,
             report_every=report_every,
             evaluate_every=evaluate_every,
@@ -279,7 +285,7 @@ class Algorithm:
             shape, actions = tuple(description["task"]["shape"]), description["task"]["actions"]
             backend, replay = description["backend"], bool(description["replay"])
             first, env_options = seeds[0], dict(description["env_options"])
-            options = _tuples(description["options"])
+            options = tuples(description["options"])
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             raise ModelFileError(f"{path} is damaged: its description is incomplete.") from error
         if env is None and saved_env is None:
@@ -386,12 +392,3 @@ def _check_count(name: str, value: Any, least: int = 1, *, optional: bool = Fals
         return
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
-
-
-def _tuples(options: dict[str, Any]) -> dict[str, Any]:
-    """Turn JSON's lists back into tuples."""
-
-    def convert(value: Any) -> Any:
-        return tuple(map(convert, value)) if isinstance(value, list) else value
-
-    return {name: convert(value) for name, value in options.items()}

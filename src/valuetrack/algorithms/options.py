@@ -236,6 +236,15 @@ def parse(kind: type[OptionsType], given: dict[str, Any], name: str) -> OptionsT
         raise ValueError(f"{name}'s {where} is wrong: {message}, not {given_value}.") from None
 
 
+def tuples(options: dict[str, Any]) -> dict[str, Any]:
+    """Turn JSON's lists back into tuples."""
+
+    def convert(value: Any) -> Any:
+        return tuple(map(convert, value)) if isinstance(value, list) else value
+
+    return {name: convert(value) for name, value in options.items()}
+
+
 def _nearest(key: str, names: Any) -> str | None:
     import difflib  # noqa: PLC0415 - only after a mistake
 

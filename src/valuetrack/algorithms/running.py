@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from valuetrack.algorithms.pieces import Heartbeat, Pieces, says_no
+
 NDArray = npt.NDArray[Any]
 
 REPORTS = 100
@@ -51,6 +53,7 @@ def run_training(
     total_timesteps: int,
     *,
     callback: Callback | None,
+    heartbeat: Heartbeat | None,
     progress_bar: bool,
     report_every: int | None,
     evaluate_every: int | None,
@@ -58,36 +61,33 @@ def run_training(
     tensorboard: str | os.PathLike[str] | None,
     track_every: int,
 ) -> None:
-    """Train in chunks; what is random does not depend on where they begin."""
-    _check(callback)
+    """Train in pieces; what is random does not depend on where they begin."""
+    _check(callback, "A callback is a function of the progress")
+    _check(heartbeat, "A heartbeat is a function without arguments")
     per_cycle = agent.trainer.settings.transitions_per_cycle
     total = _cycles(total_timesteps, per_cycle)
     report = _cycles(report_every or -(-total_timesteps // REPORTS), per_cycle)
-    evaluate = _cycles(evaluate_every, per_cycle) if evaluate_every else 0
+    evaluate = _cycles(evaluate_every, per_cycle) if evaluate_every else total + 1
     with _bar(agent, total * per_cycle, progress_bar) as advance, _board(tensorboard) as write:
-        done, evaluated = 0, 0
-        while done < total:
-            # A chunk ends where something is due, and before tracked values would be lost.
-            due = [total - done, report - done % report, agent.trainer.longest_run]
-            if evaluate:
-                due.append(evaluate - done % evaluate)
-            cycles = min(due)
-            before = agent.trainer.updates
-            trace, values = agent.trainer.run(cycles)
-            learning = (agent.trainer.updates - before) // agent.trainer.settings.updates_per_cycle
-            agent.record(values, track_every)
-            done += cycles
+
+        def beat(cycles: int) -> bool | None:
             advance(cycles * per_cycle)
+            return None if heartbeat is None else heartbeat()
+
+        pieces = Pieces(agent.trainer, lambda values: agent.record(values, track_every), beat)
+        done, stopped = 0, False
+        while done < total and not stopped:
+            # The next thing that is due: the end, a report, an evaluation.
+            due = min(total - done, report - done % report, evaluate - done % evaluate)
+            stretch = pieces.run(due)
+            done += stretch.cycles
             returns = None
-            if evaluate and done % evaluate == 0:
-                evaluated += 1
-                returns = agent.evaluate(evaluation_episodes, seed=evaluated)
-            progress = _progress(agent, trace, learning, returns)
+            if done % evaluate == 0 and not stretch.stopped:
+                returns = agent.evaluate(evaluation_episodes, seed=done // evaluate)
+            progress = _progress(agent, stretch.trace, stretch.learning, returns)
             write(progress)
-            if callback is not None:
-                answer = callback(progress)
-                if answer is not None and not answer:  # also NumPy's False
-                    return
+            answer = None if callback is None else callback(progress)
+            stopped = stretch.stopped or says_no(answer)
 
 
 def _progress(agent: Any, trace: Any, learning: int, evaluation: Any) -> Progress:
@@ -172,10 +172,9 @@ def _board(folder: str | os.PathLike[str] | None) -> Iterator[Callable[[Progress
         yield write
 
 
-def _check(callback: Any) -> None:
-    if callback is not None and not callable(callback):
-        kind = type(callback).__name__
-        raise TypeError(f"A callback is a function of the progress, not a {kind}.")
+def _check(function: Any, what: str) -> None:
+    if function is not None and not callable(function):
+        raise TypeError(f"{what}, not a {type(function).__name__}.")
 
 
 def _cycles(steps: int, per_cycle: int) -> int:

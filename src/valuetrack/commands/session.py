@@ -8,7 +8,7 @@ import signal
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,67 +28,10 @@ TRACKING = "tracking.npz"
 FIGURE = "tracking.png"
 SAVE_SECONDS = 60.0
 """How often a training in progress is saved."""
-PIECE_SECONDS = 0.5
-"""How long a training runs before the bar moves and a stop is obeyed."""
-PIECE_GROWTH = 4
-"""How much longer than the last one a piece may be: the speed is not known at first."""
-
-
-class InPieces:
-    """A trainer whose runs are cut into pieces of about half a second, however fast it is.
-
-    Reports stay where they are, so that a history does not depend on the speed of the machine.
-    What is random does not depend on where a piece begins.
-
-    Parameters
-    ----------
-    trainer
-        The trainer that does the work.
-    record
-        Takes the tracked values of a piece at once, so that a stop loses none.
-    serve
-        Called after every piece, one after the other.
-    """
-
-    def __init__(
-        self, trainer: Any, record: Callable[[Any], None], serve: Sequence[Callable[[], None]]
-    ) -> None:
-        self._trainer, self._record, self._serve = trainer, record, serve
-        self._length, self._waited = 1, True
-
-    def __getattr__(self, name: str) -> Any:
-        """Leave all else to the trainer."""
-        return getattr(self._trainer, name)
-
-    def run(self, cycles: int) -> tuple[Any, Any]:
-        """Run so many cycles; return sums for each seed, and no values, as they are recorded."""
-        total: Any = None
-        values: Any = np.zeros((0, len(self._trainer.seeds)))
-        while cycles:
-            count = self._next(cycles)
-            began = time.monotonic()
-            trace, values = self._trainer.run(count)
-            self._record(values)
-            cycles -= count
-            total = trace if total is None else type(trace)(*map(np.add, total, trace))
-            fitting = count * PIECE_SECONDS / max(time.monotonic() - began, 1e-6)
-            self._length = max(1, min(int(fitting), PIECE_GROWTH * self._length))
-            for call in self._serve:
-                call()
-        return total, values[:0]
-
-    def _next(self, cycles: int) -> int:
-        trainer = self._trainer
-        silent: int = trainer.settings.silent_cycles - (trainer.cycles - trainer.emptied)
-        if silent > 0:
-            return min(cycles, self._length, silent)
-        if self._waited:  # updates begin, and cycles take longer than before
-            self._length, self._waited = 1, False
-        return min(cycles, self._length)
 
 
 class Stop:
-    """Ctrl-C and SIGTERM, obeyed between two pieces; a second Ctrl-C is obeyed at once."""
+    """Ctrl-C and SIGTERM, obeyed between two cycles; a second Ctrl-C is obeyed at once."""
 
     asked = is_deaf = False
 
@@ -97,11 +40,6 @@ class Stop:
         if self.asked and number == signal.SIGINT and not self.is_deaf:
             raise KeyboardInterrupt
         self.asked = True
-
-    def obey(self) -> None:
-        """End the training if that was asked for."""
-        if self.asked:
-            raise KeyboardInterrupt
 
 
 class Tracked:
@@ -227,19 +165,11 @@ def stoppable() -> Iterator[Stop]:
 
 
 @contextlib.contextmanager
-def in_pieces(agent: Algorithm, track_every: int) -> Iterator[list[Callable[[], None]]]:
-    """Cut the agent's training into pieces; yield the list of what is called after each."""
-    serve: list[Callable[[], None]] = []
-    trainer = agent.trainer
-    pieces: Any = InPieces(trainer, lambda values: agent.record(values, track_every), serve)
-    agent.trainer = pieces
-    try:
-        with warnings.catch_warnings():
-            # It is said at the end, and without a line of this file.
-            warnings.filterwarnings("ignore", r"\w+ diverged: ", RuntimeWarning)
-            yield serve
-    finally:
-        agent.trainer = trainer
+def divergence_told_later() -> Iterator[None]:
+    """Leave it to the end to say that seeds diverged, without a line of this program."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"\w+ diverged: ", RuntimeWarning)
+        yield
 
 
 @contextlib.contextmanager

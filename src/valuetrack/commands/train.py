@@ -22,7 +22,7 @@ from valuetrack.commands.session import (
     AGENT,
     Recorder,
     Tracked,
-    in_pieces,
+    divergence_told_later,
     progress_bar,
     save,
     stoppable,
@@ -89,12 +89,18 @@ def train(
         _make_folder(folder)
     recorder = Recorder(agent, folder, tracked)
     with stoppable() as stop:
-        with progress_bar(agent, left, console) as advance, in_pieces(agent, track_every) as serve:
-            serve += [advance, recorder.save_in_time, stop.obey]
+        with progress_bar(agent, left, console) as advance, divergence_told_later():
+
+            def heartbeat() -> bool:
+                advance()
+                recorder.save_in_time()
+                return not stop.asked
+
             try:
                 agent.learn(
                     left,
                     callback=recorder,
+                    heartbeat=heartbeat,
                     evaluate_every=evaluate_every,
                     evaluation_episodes=episodes,
                     tensorboard=board,
