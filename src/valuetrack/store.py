@@ -155,14 +155,26 @@ class RunFolder:
             yield row, unit, self.read_json(str(file.relative_to(self.path)))
 
     def table(self, name: str) -> Columns:
-        """Read one table of all finished units, one after the other."""
+        """Read one table of all finished units, one after the other.
+
+        A column that some units lack, as an earlier version made them, is NaN there.
+        """
         paths = (
             self.unit_path(row, unit) / f"{name}.parquet" for row, unit, _ in self.finished_units()
         )
         parts = [part for path in paths if path.is_file() and (part := read_table(path))]
         if not parts:
             return {}
-        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        lengths = [len(next(iter(part.values()))) for part in parts]
+        return {
+            key: np.concatenate(
+                [
+                    part.get(key, np.full(length, np.nan))
+                    for part, length in zip(parts, lengths, strict=True)
+                ]
+            )
+            for key in dict.fromkeys(key for part in parts for key in part)
+        }
 
 
 def write_table(path: Path, columns: Columns) -> None:

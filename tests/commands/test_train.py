@@ -59,7 +59,7 @@ def trained(tmp_path_factory):
 def test_training_ends_in_a_table_an_agent_and_a_history(trained):
     out, printed = trained
     assert "LKTD in CartPole-v1, 120 steps" in printed
-    assert "mean return of 2 greedy episodes" in printed
+    assert "Means of 2 greedy episodes" in printed
     agent = vt.load(out / "agent.vt")
     assert agent.seeds == (5, 6)
     assert agent.num_timesteps == 120
@@ -83,7 +83,7 @@ def test_a_saved_agent_is_evaluated(trained):
     results = [invoke("evaluate", out / "agent.vt", "--episodes", 3) for _ in range(2)]
     assert results[0].exit_code == 0, results[0].output
     assert results[0].output == results[1].output
-    assert "mean return of 3 greedy episodes" in results[0].output
+    assert "Means of 3 greedy episodes" in results[0].output
 
 
 def test_resuming_is_the_same_as_one_go(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import valuetrack as vt
 from valuetrack import modelfile
 from valuetrack.algorithms import ALGORITHMS
 from valuetrack.algorithms.options import parse as parse_options
@@ -108,11 +109,22 @@ def test_points_hold_every_seed_and_the_best_never_falls(whole):
     assert not points["diverged"].any()
 
 
-def test_the_best_parameters_are_kept_for_every_seed(whole):
-    path = whole.unit_path("cartpole-lktd", "seeds-0003-0004") / "best.vt"
-    arrays, description = modelfile.load(path)
-    assert description == {"row": "cartpole-lktd"}
-    assert all(array.shape[0] == 2 for array in arrays.values())
+@pytest.mark.parametrize("row", ["cartpole-lktd", "cartpole-dqn"])
+def test_the_best_agent_is_kept_for_every_seed(whole, row):
+    agent = vt.load(whole.unit_path(row, "seeds-0003-0004") / "best.vt")
+    assert agent.seeds == (3, 4)
+    points = whole.table("points")
+    for member, seed in enumerate(agent.seeds):
+        chosen = (points["row"] == row) & (points["seed"] == seed)
+        best = np.argmax(points["evaluation_return"][chosen])
+        # The same episodes as when it was found.
+        played = agent.play(small_spec().evaluation.episodes, seed=int(best) + 1)
+        names = ("evaluation_return", "discounted_return", "start_value")
+        for name, part in zip(names, played, strict=True):
+            assert part[member].mean() == points[name][chosen][best]
+        state = np.zeros(4, np.float32)
+        estimate = agent.posterior(state, member=member)
+        np.testing.assert_array_equal(estimate.samples[0], estimate.latest)
 
 
 class StopAfter:

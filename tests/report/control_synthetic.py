@@ -58,12 +58,14 @@ def create(path: Path, rows=tuple(ROWS), seeds=4, changes=None) -> RunFolder:
     return RunFolder.create(path, manifest | (changes or {}))
 
 
-def fill(folder: RunFolder, row: str, seeds, diverged=None, changes=None, level=None) -> dict:
+def fill(
+    folder: RunFolder, row: str, seeds, diverged=None, changes=None, level=None, without=()
+) -> dict:
     """Finish a unit of a row and return its tables.
 
     ``diverged`` maps a seed to its update; such a seed has no best model. ``changes`` maps a
     seed to columns of its points that replace the made-up ones. ``level`` maps a seed to the
-    return of all its episodes.
+    return of all its episodes. ``without`` names columns of the points that are not there.
     """
     diverged = diverged or {}
     parts = []
@@ -74,7 +76,11 @@ def fill(folder: RunFolder, row: str, seeds, diverged=None, changes=None, level=
                 part[name] = np.where(np.isnan(part[name]), np.nan, level[seed])
         parts.append(part | (changes or {}).get(seed, {}))
     tables = {
-        "points": {name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
+        "points": {
+            name: np.concatenate([part[name] for part in parts])
+            for name in parts[0]
+            if name not in without
+        },
         "seeds": {
             "row": np.array([row] * len(seeds)),
             "seed": np.array(seeds),
@@ -108,6 +114,8 @@ def _points(row, seed, broken):
         "training_return": training,
         "training_episodes": episodes,
         "evaluation_return": evaluation,
+        "discounted_return": 0.2 * evaluation,
+        "start_value": 0.2 * evaluation + seed + noise[1],
         "best_return": np.full(POINTS, np.nan) if broken else np.maximum.accumulate(evaluation),
         "diverged": np.full(POINTS, broken),
     }

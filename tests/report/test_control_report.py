@@ -51,7 +51,7 @@ def claim(run, summary, start):
 
 
 def by_hand(tables, seed):
-    """Return a seed's four numbers, straight from the table of points."""
+    """Return a seed's numbers, straight from the table of points."""
     mine = tables["points"]["seed"] == seed
     points = {name: values[mine] for name, values in tables["points"].items()}
     totals = points["training_return"] * points["training_episodes"]
@@ -61,6 +61,9 @@ def by_hand(tables, seed):
         "final_training_return": np.nansum(totals[late]) / points["training_episodes"][late].sum(),
         "final_evaluation_return": points["evaluation_return"][late].mean(),
         "best_return": points["evaluation_return"].max(),
+        "final_start_value": points["start_value"][late].mean(),
+        "final_discounted_return": points["discounted_return"][late].mean(),
+        "final_value_error": (points["start_value"] - points["discounted_return"])[late].mean(),
     }
 
 
@@ -106,7 +109,7 @@ def test_the_table_has_a_line_an_algorithm(tmp_path):
     synthetic.fill(folder, "cartpole-lktd", [0, 1, 2], level=levels)
     synthetic.fill(folder, "cartpole-dqn", [0, 1, 2], level=levels, diverged={2: 9})
     run, summary = numbers(folder)
-    (table,) = control_tables(run, summary)
+    table, _ = control_tables(run, summary)
     error = 10 / math.sqrt(3)
     assert cells(table, "LKTD") == {
         "algorithm": "LKTD",
@@ -129,6 +132,28 @@ def test_the_table_has_a_line_an_algorithm(tmp_path):
     figure = task_figure(run.tasks[0], summary)
     assert "DQN: diverged and left out: seed 2 (update 9)." in figure[1]
     assert "CartPole-v1, DQN: diverged and left out" in iqm_figure(run, summary)[1]
+
+
+def test_values_are_held_against_returns_where_they_were_kept(tmp_path):
+    folder = synthetic.create(tmp_path / "run", rows=CARTPOLE, seeds=4)
+    kept = ("discounted_return", "start_value")
+    points = {
+        name: np.full(synthetic.POINTS, value)
+        for name, value in zip(kept, (90.0, 95.0), strict=False)
+    }
+    others = points | {"start_value": points["start_value"] + 2}
+    synthetic.fill(folder, "cartpole-lktd", [0, 1], without=kept)
+    synthetic.fill(folder, "cartpole-lktd", [2, 3], changes={2: points, 3: others})
+    synthetic.fill(folder, "cartpole-dqn", [0], without=kept)
+    synthetic.fill(folder, "cartpole-qrdqn", [0], changes={0: points})
+    run, summary = numbers(folder)
+    *_, table = control_tables(run, summary)
+    assert table.lines == (
+        ("CartPole-v1", "LKTD", "2", "96.0", "90.0", "6.0 ± 1.0"),
+        ("CartPole-v1", "QR-DQN", "1", "95.0", "90.0", "5.0 ± –"),
+    )
+    assert summary["cartpole-lktd"]["metrics"]["final_value_error"]["missing"] == [0, 1]
+    assert summary["cartpole-lktd"]["metrics"]["training_return"]["seeds"] == 4
 
 
 def test_differences_are_welchs():
@@ -187,7 +212,7 @@ def test_seeds_in_which_no_episode_ended_are_named(tmp_path):
     run, summary = numbers(folder)
     figures = summary["acrobot-dqn"]["metrics"]["training_return"]
     assert (figures["seeds"], figures["missing"]) == (2, [1])
-    (table,) = control_tables(run, summary)
+    table, _ = control_tables(run, summary)
     assert "Without a value, and left out: DQN, training return: seed 1." in table.notes
     figure, caption = task_figure(run.tasks[0], summary)
     assert len(figure.axes[0].lines[0].get_xdata()) > 90
@@ -306,7 +331,7 @@ def test_missing_rows_and_one_seed_are_fine(tmp_path):
     assert "3 of 12 rows" in page
     assert "NaN" not in (folder.path / "summary.json").read_text()
     run, summary = numbers(folder)
-    first, second = control_tables(run, summary)
+    first, second, _ = control_tables(run, summary)
     assert re.fullmatch(r"[\d.]+ ± –", cells(first, "LKTD")["training return mean ± se"])
     assert re.fullmatch(r"[\d.]+ \[–\]", cells(first, "LKTD")["training return IQM [95 %]"])
     assert "Fewer seeds than asked for: LKTD 1 of 2; DQN 1 of 2." in first.notes

@@ -12,19 +12,20 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-from valuetrack import __version__, modelfile, posterior, rng
+from valuetrack import __version__, modelfile, posterior
 from valuetrack.agents.base import Agent, AgentState
 from valuetrack.algorithms.build import Task, loop_settings
 from valuetrack.algorithms.estimate import INITIAL, Estimate
 from valuetrack.algorithms.options import Options, parse, tuples
 from valuetrack.algorithms.pieces import Heartbeat
 from valuetrack.algorithms.place import Backend, Place
+from valuetrack.algorithms.playing import play
 from valuetrack.algorithms.running import Callback, run_training
 from valuetrack.algorithms.tracking import Tracking
-from valuetrack.algorithms.views import EPISODE_LIMIT, Views
+from valuetrack.algorithms.views import Views
 from valuetrack.modelfile import ModelFileError
 from valuetrack.training import samples
-from valuetrack.training.evaluation import evaluate_on_host
+from valuetrack.training.evaluation import Episodes
 from valuetrack.training.host import HostTrainer
 from valuetrack.training.seeds import CompiledTrainer
 
@@ -188,7 +189,7 @@ class Algorithm:
         """
         encoded, single = self.place.encode(observation)
         mask = self._legal(action_mask, len(encoded))
-        chosen = np.array(self._views.greedy(self._member(member), encoded, mask))
+        chosen = np.array(self._views.choose(self._member(member), encoded, mask)[0])
         if not deterministic:
             epsilon = float(self._settings.exploration(self.num_timesteps))
             for row in np.flatnonzero(self._random.random(len(chosen)) < epsilon):
@@ -232,20 +233,17 @@ class Algorithm:
 
     def evaluate(self, episodes: int = 10, *, seed: int = 0) -> NDArray:
         """Play greedy episodes with the current parameters; return (seeds, episodes) returns."""
+        returns: NDArray = self.play(episodes, seed=seed).returns
+        return returns
+
+    def play(self, episodes: int = 10, *, seed: int = 0) -> Episodes:
+        """Play greedy episodes; also say what was expected of them, and their discounted returns.
+
+        Where Q-values are right, ``start_values`` and ``discounted_returns`` agree in the mean.
+        """
         _check_count("episodes", episodes)
         _check_count("seed", seed, least=0)
-        states = self.trainer.agent_state
-        if self.place.in_jax is not None:
-            keys = jax.random.split(jax.random.fold_in(rng.key(seed), 1), len(self.seeds))
-            return np.asarray(self._views.play(states, keys, episodes), np.float64)
-        lanes = self.place.evaluation_lanes(len(self.seeds))
-        starts = np.random.SeedSequence([seed, 1]).generate_state(lanes.count) >> 1
-
-        def act(observation: NDArray, mask: NDArray) -> NDArray:
-            chosen = self._views.greedy_of_all(states, observation[:, None], mask[:, None])
-            return np.asarray(chosen)[:, 0]
-
-        return evaluate_on_host(act, lanes, starts, episodes, EPISODE_LIMIT)
+        return play(self, self._views, episodes, seed)
 
     def tracking(self) -> Tracking:
         """Return the values recorded so far; see ``track`` of :meth:`learn`."""

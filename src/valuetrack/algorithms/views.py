@@ -9,7 +9,7 @@ import jax
 
 from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.base import Environment
-from valuetrack.training.evaluation import evaluate_compiled, greedy_action
+from valuetrack.training.evaluation import Episodes, evaluate_compiled, greedy_choice
 from valuetrack.types import Array
 
 EPISODE_LIMIT = 100_000
@@ -28,14 +28,14 @@ class Views:
         return jax.jit(self.agent.values)
 
     @functools.cached_property
-    def greedy(self) -> Any:
-        """Return the function (state, observations, masks) -> actions."""
-        return jax.jit(functools.partial(greedy_action, self.agent))
+    def choose(self) -> Any:
+        """Return the function (state, observations, masks) -> greedy actions, their values."""
+        return jax.jit(functools.partial(greedy_choice, self.agent))
 
     @functools.cached_property
-    def greedy_of_all(self) -> Any:
+    def choose_for_all(self) -> Any:
         """Return the same for all seeds, each with observations of its own."""
-        return jax.jit(jax.vmap(functools.partial(greedy_action, self.agent)))
+        return jax.jit(jax.vmap(functools.partial(greedy_choice, self.agent)))
 
     @functools.cached_property
     def values_of_pool(self) -> Any:
@@ -55,14 +55,16 @@ class Views:
 
     @functools.cached_property
     def play(self) -> Any:
-        """Return the function (states, keys, episodes) -> (seeds, episodes) returns."""
+        """Return the function (states, keys, episodes, discount) -> episodes of all seeds."""
         env = self.env
         if env is None:
             raise ValueError("The environment is not written in JAX.")
 
-        def play(states: AgentState, keys: Array, episodes: int) -> Array:
-            def one(state: AgentState, key: Array) -> Array:
-                return evaluate_compiled(env, self.agent, state, key, episodes, EPISODE_LIMIT)
+        def play(states: AgentState, keys: Array, episodes: int, discount: Array) -> Episodes:
+            def one(state: AgentState, key: Array) -> Episodes:
+                return evaluate_compiled(
+                    env, self.agent, state, key, episodes, limit=EPISODE_LIMIT, discount=discount
+                )
 
             return jax.vmap(one)(states, keys)
 

@@ -27,6 +27,7 @@ from valuetrack.commands.session import (
     save,
     stoppable,
 )
+from valuetrack.training.evaluation import Episodes
 
 BOARD = "tensorboard"
 
@@ -113,7 +114,7 @@ def train(
         save(recorder, stop)
     if tracked is not None:
         tracked.show(console)
-    _show(agent, agent.evaluate(episodes), console)
+    _show(agent, agent.play(episodes), console)
     console.print(f"Agent: {folder / AGENT}")
     return _say_if_diverged(agent)
 
@@ -130,7 +131,7 @@ def evaluate(
     """Play episodes with a saved agent."""
     import_modules(imports)
     agent = load(model, env)
-    _show(agent, agent.evaluate(episodes, seed=seed), console)
+    _show(agent, agent.play(episodes, seed=seed), console)
 
 
 def algorithm_type(name: str) -> type[Algorithm]:
@@ -272,20 +273,24 @@ def _say_if_diverged(agent: Algorithm) -> bool:
     return False
 
 
-def _show(agent: Algorithm, returns: Any, console: Console) -> None:
-    """Print the mean return of every seed, and over seeds its spread."""
+def _show(agent: Algorithm, played: Episodes, console: Console) -> None:
+    """Print what every seed expected and what it got, and over seeds the spread."""
     table = Table(
-        title=f"{type(agent).__name__} in {agent.place.id}, {agent.num_timesteps:,} steps"
+        title=f"{type(agent).__name__} in {agent.place.id}, {agent.num_timesteps:,} steps",
+        caption=f"Means of {played.returns.shape[1]} greedy episodes. The value is the largest Q "
+        "where they begin; it is right if it agrees with the discounted return.",
     )
-    table.add_column("seed", justify="right")
-    table.add_column(f"mean return of {returns.shape[1]} greedy episodes", justify="right")
+    for name in ("seed", "mean return", "discounted", "value at the start"):
+        table.add_column(name, justify="right")
     table.add_column("note")
-    for seed, row in zip(agent.seeds, returns, strict=True):
+    means = np.stack([part.mean(axis=1) for part in played], axis=1)
+    for seed, row in zip(agent.seeds, means, strict=True):
         at = agent.diverged.get(seed)
-        table.add_row(str(seed), f"{row.mean():.2f}", "" if at is None else f"diverged at {at:,}")
-    if len(returns) > 1:
-        means = returns.mean(axis=1)
-        error = means.std(ddof=1) / np.sqrt(len(means))
+        note = "" if at is None else f"diverged at {at:,}"
+        table.add_row(str(seed), *(f"{value:.2f}" for value in row), note)
+    if len(means) > 1:
+        errors = means.std(axis=0, ddof=1) / np.sqrt(len(means))
+        cells = (f"{m:.2f} ± {e:.2f}" for m, e in zip(means.mean(axis=0), errors, strict=True))
         table.add_section()
-        table.add_row("all", f"{means.mean():.2f} ± {error:.2f}", "mean and standard error")
+        table.add_row("all", *cells, "mean and standard error")
     console.print(table)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
 
-from valuetrack import modelfile
 from valuetrack.algorithms import ALGORITHMS
 from valuetrack.experiments.control_spec import ControlSpec
 from valuetrack.experiments.spec import PresetName
@@ -77,9 +78,10 @@ class ControlRun:
         """Train up to one point, and try the policy out there."""
         trainer = self.agent.trainer
         trace, _ = trainer.run(self.points[index] - trainer.cycles)
-        returns = self.agent.evaluate(self.spec.evaluation.episodes, seed=index + 1)
+        played = self.agent.play(self.spec.evaluation.episodes, seed=index + 1)
+        returns, discounted, expected = (part.mean(axis=1) for part in played)
         # A seed that has diverged plays on with whatever its network says; that is no result.
-        mean = np.where(trainer.diverged >= 0, -np.inf, returns.mean(axis=1))
+        mean = np.where(trainer.diverged >= 0, -np.inf, returns)
         better = mean > self.best
         self.best = np.where(better, mean, self.best)
         params = trainer.agent_state.learner.params
@@ -101,7 +103,9 @@ class ControlRun:
                 "step": np.full(count, self.agent.num_timesteps),
                 "training_return": training,
                 "training_episodes": np.asarray(trace.episodes, np.int64),
-                "evaluation_return": returns.mean(axis=1),
+                "evaluation_return": returns,
+                "discounted_return": discounted,
+                "start_value": expected,
                 "best_return": np.where(np.isfinite(self.best), self.best, np.nan),
                 "diverged": trainer.diverged >= 0,
             }
@@ -126,11 +130,23 @@ class ControlRun:
         }
         path = self.folder.unit_path(self.unit.row.id, self.unit.name)
         path.mkdir(parents=True, exist_ok=True)
-        modelfile.save(
-            path / BEST, to_arrays(self.best_params, "params."), {"row": self.unit.row.id}
-        )
+        self._save_best(path / BEST)
         tables = {"points": self.records, "seeds": seeds}
         self.folder.finish_unit(self.unit.row.id, self.unit.name, tables, info)
+
+    def _save_best(self, path: Path) -> None:
+        """Write the best parameters as an agent; all else of it is as the training ends."""
+        trainer = self.agent.trainer
+        learner = trainer.agent_state.learner._replace(params=self.best_params)
+        best = SimpleNamespace(
+            agent_state=trainer.agent_state._replace(learner=learner),
+            samples=jax.tree.map(lambda leaf: leaf[:, None], self.best_params),
+            diverged=trainer.diverged,
+            cycles=trainer.cycles,
+            updates=trainer.updates,
+        )
+        trainer.adopt(best)
+        self.agent.save(path, replay=False)
 
     def _append(self, rows: Columns) -> None:
         if not self.records:

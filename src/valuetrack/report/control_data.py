@@ -56,6 +56,9 @@ class Curves:
         none did, and how many these are.
     evaluation, best : array
         The mean return of the greedy episodes at a point, and the largest of these so far.
+    discounted, expected : array
+        The mean discounted return of the greedy episodes at a point, and the mean Q-value with
+        which they began; NaN in runs of versions that did not keep them.
     """
 
     seeds: tuple[int, ...]
@@ -64,6 +67,8 @@ class Curves:
     episodes: Floats
     evaluation: Floats
     best: Floats
+    discounted: Floats
+    expected: Floats
 
 
 @dataclass(frozen=True)
@@ -215,7 +220,8 @@ def _curves(points: Columns, seeds: Sequence[int]) -> Curves | None:
 
     def grid(name: str, empty: float = np.nan) -> Floats:
         values = np.full(shape, empty)
-        values[lines, places] = points[name][kept]
+        if name in points:
+            values[lines, places] = points[name][kept]
         return values
 
     steps = grid("step", 0.0).max(axis=0).astype(np.int64)
@@ -226,6 +232,8 @@ def _curves(points: Columns, seeds: Sequence[int]) -> Curves | None:
         episodes=grid("training_episodes", 0.0),
         evaluation=grid("evaluation_return"),
         best=grid("best_return"),
+        discounted=grid("discounted_return"),
+        expected=grid("start_value"),
     )
 
 

@@ -33,7 +33,17 @@ CROWD = 4
 """With more lines than this in a panel, bands would hide them."""
 
 _OTHER = "#56B4E9"
-_SEVERAL = ("#222222", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#5D3A9B")
+_SEVERAL = (
+    "#222222",
+    "#0072B2",
+    "#56B4E9",
+    "#009E73",
+    "#E69F00",
+    "#D55E00",
+    "#CC79A7",
+    "#5D3A9B",
+    "#8C6D31",
+)
 _PANELS = ("training return", "evaluation return", "best model so far")
 _STEPS = (1, 2, 2.5, 5, 10)  # of the ticks: round numbers only
 _THRESHOLD: dict[str, Any] = {"color": "#222222", "linewidth": 1, "linestyle": "--", "zorder": 1}

@@ -68,10 +68,12 @@ def seed_values(row: ControlRow) -> dict[str, dict[int, float]]:
 
     ``training_return`` is the mean over all episodes of the training, ``final_training_return``
     over those of its last tenth, ``final_evaluation_return`` the mean over the last 10 points,
-    and ``best_return`` that of the best model.
+    and ``best_return`` that of the best model. Over the same points, ``final_start_value`` is the
+    mean Q-value with which greedy episodes begin, ``final_discounted_return`` what they then
+    bring, and ``final_value_error`` the first less the second.
     """
     absent = dict.fromkeys(row.used, np.nan)
-    training, final, evaluation = dict(absent), dict(absent), dict(absent)
+    training, final, evaluation, expected, discounted = (dict(absent) for _ in range(5))
     if (curves := row.curves) is not None:
         tenth = max(1, curves.steps.size // 10)
         for line, seed in enumerate(curves.seeds):
@@ -79,11 +81,16 @@ def seed_values(row: ControlRow) -> dict[str, dict[int, float]]:
             training[seed] = _per_episode(returns, episodes)
             final[seed] = _per_episode(returns[-tenth:], episodes[-tenth:])
             evaluation[seed] = float(curves.evaluation[line, -LAST:].mean())
+            expected[seed] = float(curves.expected[line, -LAST:].mean())
+            discounted[seed] = float(curves.discounted[line, -LAST:].mean())
     return {
         "training_return": training,
         "final_training_return": final,
         "final_evaluation_return": evaluation,
         "best_return": absent | dict(row.best),
+        "final_start_value": expected,
+        "final_discounted_return": discounted,
+        "final_value_error": {seed: expected[seed] - discounted[seed] for seed in absent},
     }
 
 

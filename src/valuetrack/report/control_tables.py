@@ -20,8 +20,9 @@ _NAMES = {
 
 
 def control_tables(run: ControlRun, summary: Summary) -> list[Table]:
-    """Return a table for each task that has a finished row."""
-    return [task_table(run, summary, task, i + 1) for i, task in enumerate(run.tasks)]
+    """Return a table for each task that has a finished row, and one of their values."""
+    tables = [task_table(run, summary, task, i + 1) for i, task in enumerate(run.tasks)]
+    return [*tables, *values_table(run, summary, len(tables) + 1)]
 
 
 def task_table(run: ControlRun, summary: Summary, task: Task, number: int) -> Table:
@@ -51,6 +52,36 @@ def task_table(run: ControlRun, summary: Summary, task: Task, number: int) -> Ta
     )
     title = f"Table {number}. {task.env}"
     return Table(f"task-{task.key}", title, columns, lines, notes)
+
+
+def values_table(run: ControlRun, summary: Summary, number: int) -> list[Table]:
+    """Hold Q-values against what they are about; no table if no row has kept them."""
+    kept = [row for row in run.rows if summary[row.id]["metrics"]["final_value_error"]["seeds"]]
+    if not kept:
+        return []
+    columns = (
+        Column("task", words=True),
+        Column("algorithm", words=True),
+        Column("seeds"),
+        Column("value at the start"),
+        Column("discounted return"),
+        Column("difference ± se"),
+    )
+    lines = []
+    for row in kept:
+        metrics = summary[row.id]["metrics"]
+        expected, found = metrics["final_start_value"], metrics["final_discounted_return"]
+        error = metrics["final_value_error"]
+        seeds = str(error["seeds"])
+        lines.append((row.env, row.label, seeds, _mean(expected), _mean(found), _mean_se(error)))
+    _, episodes = run.points
+    notes = (
+        f"Greedy episodes, {episodes} at each of the last {LAST} points: the largest Q-value where "
+        "they begin, and the discounted return that follows. They agree where Q-values are right, "
+        "but for what a time limit cuts off. Seeds are the unit.",
+    )
+    title = f"Table {number}. What agents expect, and what they get"
+    return [Table("values", title, columns, tuple(lines), notes)]
 
 
 def control_claims_table(run: ControlRun, summary: Summary, claims: Sequence[Claim]) -> Table:
@@ -99,6 +130,10 @@ def _line(summary: Summary, row: ControlRow) -> tuple[str, ...]:
         _mean_se(metrics["best_return"]),
         NONE if row.solved is None else f"{100 * len(row.solved) / len(row.seeds):.0f} %",
     )
+
+
+def _mean(figures: Statistics) -> str:
+    return NONE if figures["mean"] is None else f"{figures['mean']:z.1f}"
 
 
 def _mean_se(figures: Statistics) -> str:

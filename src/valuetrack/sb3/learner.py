@@ -137,7 +137,8 @@ class Learner:
     def greedy(self, observations: NDArray, actions: int) -> NDArray:
         """Return the best action of the current sample for each observation."""
         every = np.ones((len(observations), actions), bool)
-        return np.asarray(self.programs.views.greedy(self.state.agent, observations, every))
+        action, _ = self.programs.views.choose(self.state.agent, observations, every)
+        return np.asarray(action)
 
     def values(self, observations: NDArray) -> NDArray:
         """Return the Q-values of the current sample, (n, actions)."""

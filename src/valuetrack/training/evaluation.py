@@ -2,77 +2,128 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
 from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.base import Environment
 from valuetrack.envs.lanes import Lanes
-from valuetrack.policies import greedy
+from valuetrack.policies import greedy, masked_max
 from valuetrack.types import Array
 
 
-def greedy_action(agent: Agent, state: AgentState, observation: Array, mask: Array) -> Array:
-    """Return the legal action of the largest value, averaged over heads where there are some."""
-    return greedy(jnp.mean(agent.values(state, observation), axis=0), mask)
+class Episodes(NamedTuple):
+    """Episodes played greedily, each array (seeds, episodes).
+
+    Attributes
+    ----------
+    returns
+        The sum of the rewards.
+    discounted_returns
+        The discounted sum, up to where an episode ended or was cut off.
+    start_values
+        What was expected of it: the largest legal Q-value where it began.
+    """
+
+    returns: Any
+    discounted_returns: Any
+    start_values: Any
+
+
+def greedy_choice(
+    agent: Agent, state: AgentState, observation: Array, mask: Array
+) -> tuple[Array, Array]:
+    """Return the legal action of the largest value, and this value.
+
+    Values are averaged over heads where there are some.
+    """
+    values = jnp.mean(agent.values(state, observation), axis=0)
+    return greedy(values, mask), masked_max(values, mask)
+
+
+class _Played(NamedTuple):
+    """Episodes under way in an environment written in JAX."""
+
+    envs: Any
+    returns: Array
+    discounted: Array
+    over: Array
+    step: Array
 
 
 def evaluate_compiled(
-    env: Environment[Any], agent: Agent, state: AgentState, key: Array, episodes: int, limit: int
-) -> Array:
-    """Play episodes in an environment written in JAX; return the return of each.
+    env: Environment[Any],
+    agent: Agent,
+    state: AgentState,
+    key: Array,
+    episodes: int,
+    *,
+    limit: int,
+    discount: Array | float,
+) -> Episodes:
+    """Play episodes in an environment written in JAX.
 
     An episode longer than ``limit`` steps counts with what it has by then.
     """
     reset_key, step_key = jax.random.split(key)
     start = jax.vmap(env.reset)(jax.random.uniform(reset_key, (episodes, env.reset_uniforms)))
 
-    def goes_on(carry: tuple[Any, Array, Array, Array]) -> Array:
-        _, _, over, step = carry
-        return ~jnp.all(over) & (step < limit)
-
-    def body(carry: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
-        envs, returns, over, step = carry
+    def choose(envs: Any) -> tuple[Array, Array]:
         observation, mask = jax.vmap(env.observe)(envs), jax.vmap(env.action_mask)(envs)
-        action = greedy_action(agent, state, observation, mask)
-        drawn = jax.random.fold_in(step_key, step)
+        return greedy_choice(agent, state, observation, mask)
+
+    def goes_on(played: _Played) -> Array:
+        return ~jnp.all(played.over) & (played.step < limit)
+
+    def body(played: _Played) -> _Played:
+        action, _ = choose(played.envs)
+        drawn = jax.random.fold_in(step_key, played.step)
         after = jax.vmap(env.step)(
-            envs, action, jax.random.uniform(drawn, (episodes, env.step_uniforms))
+            played.envs, action, jax.random.uniform(drawn, (episodes, env.step_uniforms))
         )
-        returns = returns + jnp.where(over, 0.0, after.reward)
-        return after.state, returns, over | after.terminated | after.truncated, step + 1
+        reward = jnp.where(played.over, 0.0, after.reward)
+        return _Played(
+            after.state,
+            played.returns + reward,
+            played.discounted + discount ** played.step.astype(float) * reward,
+            played.over | after.terminated | after.truncated,
+            played.step + 1,
+        )
 
     none = jnp.zeros(episodes)
-    _, returns, _, _ = jax.lax.while_loop(
-        goes_on, body, (start, none, jnp.zeros(episodes, bool), jnp.int32(0))
-    )
-    return returns
+    nothing = _Played(start, none, none, jnp.zeros(episodes, bool), jnp.int32(0))
+    played = jax.lax.while_loop(goes_on, body, nothing)
+    return Episodes(played.returns, played.discounted, choose(start)[1])
 
 
 def evaluate_on_host(
-    act: Any, lanes: Lanes, seeds: Any, episodes: int, limit: int
-) -> npt.NDArray[np.float64]:
-    """Play episodes in Gymnasium lanes; return the returns of each lane, (lanes, episodes).
+    choose: Any, lanes: Lanes, seeds: Any, episodes: int, *, limit: int, discount: float
+) -> Episodes:
+    """Play episodes in Gymnasium lanes, each lane its own, and so many of them.
 
-    ``act`` takes observations and masks, one row a lane. Each lane plays its own episodes, so
-    that short ones do not count more often than long ones. An episode longer than ``limit`` steps
-    counts with what it has by then, and what follows as another one.
+    So short episodes do not count more often than long ones. ``choose`` takes observations and
+    masks, one row a lane, and returns actions and their values. An episode longer than ``limit``
+    steps counts with what it has by then, and what follows as another one.
     """
     places = lanes.reset(seeds)
-    returns = np.zeros((lanes.count, episodes))
+    found = Episodes(*(np.zeros((lanes.count, episodes)) for _ in Episodes._fields))
     played = np.zeros(lanes.count, int)
     lengths = np.zeros(lanes.count, int)
     while (played < episodes).any():
-        arrived = lanes.step(act(places.observation, places.mask))
+        action, value = choose(places.observation, places.mask)
+        begins = (lengths == 0) & (played < episodes)
+        found.start_values[begins, played[begins]] = value[begins]
+        arrived = lanes.step(action)
         counts = arrived.real & (played < episodes) & (lengths < limit)
-        returns[counts, played[counts]] += arrived.reward[counts]
+        reward = arrived.reward[counts]
+        found.returns[counts, played[counts]] += reward
+        found.discounted_returns[counts, played[counts]] += discount ** lengths[counts] * reward
         lengths += arrived.real
         over = (arrived.terminated | arrived.truncated | (lengths >= limit)) & arrived.real
         played[over & (played < episodes)] += 1
         lengths[over] = 0
         places = arrived.going_on
-    return returns
+    return found
