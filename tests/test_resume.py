@@ -16,15 +16,20 @@ from valuetrack.algorithms import ALGORITHMS, load
 __all__ = ["remember_programs"]
 
 STEPS = 20_000
-CHUNK = 2_000  # the same in all trainings, so that they share their compiled programs
-OPTIONS = {"hidden": (16,), "batch_size": 16, "replay_capacity": 5_000, "samples": 50}
+OPTIONS = {
+    "hidden": (16,),
+    "batch_size": 16,
+    "replay_capacity": 5_000,
+    "samples": 50,
+    "steps_per_update": 16,
+}
 
 GO_ON = f"""
 import sys
 from valuetrack import load
 for path in sys.argv[1:]:
     agent = load(path)
-    agent.learn({STEPS}, report_every={CHUNK})
+    agent.learn({STEPS})
     agent.save(path)
 """
 
@@ -35,7 +40,7 @@ def resumed(tmp_path_factory, remember_programs):
     folder = tmp_path_factory.mktemp("models")
     paths = {name: folder / f"{name}.vt" for name in ALGORITHMS}
     for name, path in paths.items():
-        ALGORITHMS[name]("CartPole-v1", **OPTIONS).learn(STEPS, report_every=CHUNK).save(path)
+        ALGORITHMS[name]("CartPole-v1", **OPTIONS).learn(STEPS).save(path)
     command = [sys.executable, "-c", GO_ON, *map(str, paths.values())]
     settings = {"jax_compilation_cache_dir": jax.config.jax_compilation_cache_dir, **SETTINGS}
     environment = {name.upper(): str(value) for name, value in settings.items()}
@@ -45,7 +50,7 @@ def resumed(tmp_path_factory, remember_programs):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_40_000_steps_in_two_processes_are_those_in_one(name, resumed):
-    whole = ALGORITHMS[name]("CartPole-v1", **OPTIONS).learn(2 * STEPS, report_every=CHUNK)
+    whole = ALGORITHMS[name]("CartPole-v1", **OPTIONS).learn(2 * STEPS)
     halves = load(resumed[name])
     assert halves.num_timesteps == whole.num_timesteps == 2 * STEPS
     assert not halves.diverged

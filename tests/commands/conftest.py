@@ -1,0 +1,3 @@
+from tests.programs import remember_programs
+
+__all__ = ["remember_programs"]
