@@ -353,3 +353,50 @@ def test_state_of_another_shape_is_refused():
     saved = state_of(make_trainer((0, 1)))
     with pytest.raises(ValueError, match="does not fit"):
         make_trainer((0,)).restore(saved)
+
+
+def test_with_overlap_actions_are_those_of_the_parameters_one_cycle_earlier():
+    for overlap, behind in ((False, 1), (True, 2)):
+        trainer = make_trainer(seeds=(0, 1), learning_starts=0, overlap=overlap)
+        acted, choose = [], trainer._choose
+
+        def watched(*given, trainer=trainer, acted=acted, choose=choose):
+            acted.append(bits(trainer._acting()))
+            return choose(*given)
+
+        trainer._choose = watched
+        learned = [bits([group.agent for group in trainer.learned])]
+        for cycle in range(1, 6):
+            acted.clear()
+            trainer.run(1)
+            learned.append(bits([group.agent for group in trainer.learned]))
+            assert set(acted) == {learned[max(0, cycle - behind)]}
+        assert len(set(learned)) == 6
+
+
+def bits(agents_of_groups):
+    leaves = jax.tree.leaves([agent.learner.params for agent in agents_of_groups])
+    return b"".join(np.asarray(leaf).tobytes() for leaf in leaves)
+
+
+def test_with_overlap_it_does_not_matter_where_runs_begin():
+    whole, parts = (make_trainer(seeds=(0, 1), overlap=True) for _ in range(2))
+    for trainer in (whole, parts):
+        trainer.track(STATES)
+    total, values = whole.run(7)
+    first, second = parts.run(3), parts.run(4)
+    assert_same_bits(state_of(whole), state_of(parts))
+    np.testing.assert_array_equal(values, np.concatenate([first[1], second[1]]))
+    np.testing.assert_allclose(
+        total.squared_residual, sum(t.squared_residual for t, _ in (first, second)), rtol=1e-6
+    )
+
+
+def test_with_overlap_the_same_resume_twice_gives_the_same_bits():
+    saved = make_trainer(overlap=True)
+    saved.run(5)
+    resumed = [make_trainer(overlap=True) for _ in range(2)]
+    for trainer in resumed:
+        trainer.restore(saved.arrays())
+        trainer.run(4)
+    assert_same_bits(*map(state_of, resumed))

@@ -131,6 +131,7 @@ def loop_settings(options: opts.Options, agent: Agent, seeds: int) -> LoopSettin
         pool_size=1,
         parameter_samples=samples,
         thinning=thinning,
+        overlap=options.overlap,
     )
 
 

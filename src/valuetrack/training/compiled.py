@@ -60,6 +60,8 @@ class LoopSettings:
     parameter_samples, thinning
         How many samples of the parameters are kept, one of every so many updates; the latest
         sample is always among them.
+    overlap
+        Whether environments in Python are stepped while an update runs; see the host's loop.
     """
 
     exploration: Schedule
@@ -73,6 +75,7 @@ class LoopSettings:
     pool_size: int = 3_000
     parameter_samples: int = 0
     thinning: int = 1
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that do not fit together."""

@@ -5,13 +5,17 @@ what a seed draws depends on the seed and on the number of the cycle alone, so t
 needs to be saved.
 
 The environments run in Python while an update runs in XLA: the action of the next step is chosen
-before the update begins, as SARSA needs it, so the step can be taken meanwhile.
+before the update begins, as SARSA needs it, so the step can be taken meanwhile. With ``overlap``
+all steps of a cycle are: their actions are those of the parameters before the updates that run,
+
+.. math:: a_t \sim \pi_{\theta_{k-1}} \quad\text{while}\quad \theta_{k-1} \to \theta_k .
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import jax
@@ -95,7 +99,10 @@ class HostTrainer:
         )
         self._keys = self._groups.split(keys[:, 0])
         start = self._groups.compile(self._start)
-        self.learned: list[Learned] = self._groups.start(
+        self._underway: list[Future[Any]] = []
+        self._copies: list[Any] = []
+        self._results: list[tuple[list[Array], list[Array]]] = []
+        self.learned = self._groups.start(
             start, [(part,) for part in self._groups.split(keys[:, 1])]
         )
         self.memory = Memory(
@@ -123,6 +130,19 @@ class HostTrainer:
             self._update_one, in_axes=(0, 0, 0, None), donate_argnums=0
         )
 
+    @property
+    def learned(self) -> list[Learned]:
+        """What has been learned, by group, when all updates are done that were started."""
+        self._settle()
+        return self._learned
+
+    @learned.setter
+    def learned(self, groups: list[Learned]) -> None:
+        self._underway, self._learned = [], groups
+        if self.settings.overlap:  # they act with arrays that no update takes over
+            self._copies = [jax.tree.map(jnp.copy, _acting(group.agent)) for group in groups]
+            self._actors = self._copies
+
     def run(self, cycles: int) -> tuple[Trace, NDArray]:
         """Run so many cycles; return sums for each seed, and the tracked values.
 
@@ -130,7 +150,7 @@ class HostTrainer:
         """
         zeros: Any = [np.zeros(self.lanes.count) for _ in Trace._fields]
         sums: Any = Trace(*zeros)
-        residuals, values = [], []
+        self._results = []
         for _ in range(cycles):
             policy, batches = self._uniforms()
             for taken, uniforms in enumerate(policy):
@@ -138,15 +158,14 @@ class HostTrainer:
             learns = self.cycles - self.emptied >= self.settings.silent_cycles
             self.cycles += 1
             if learns:
-                residual, value = self._learn(batches)
-                residuals.append(residual)
-                values.append(value)
+                self._learn(batches)
+        self._settle()
         by_seed = (len(self.seeds), self.settings.environments)
         total: Any = Trace(*(part.reshape(by_seed).sum(1) for part in sums))
-        if residuals:
-            found = [np.concatenate([np.asarray(part) for part in parts]) for parts in residuals]
+        if self._results:
+            found = [_whole(residuals) for residuals, _ in self._results]
             total.squared_residual[:] = np.sum(found, axis=0)
-        return total, self._stack(values)
+        return total, self._stack([values for _, values in self._results])
 
     @property
     def steps(self) -> int:
@@ -249,27 +268,51 @@ class HostTrainer:
     def _choose(self, places: Places, uniforms: NDArray, step: int) -> NDArray:
         by_seed = (len(self.seeds), self.settings.environments)
         seen = [part.reshape(*by_seed, *part.shape[1:]) for part in places]
-        parts = zip(self._act, self.learned, self._groups.split((*seen, uniforms)), strict=True)
-        chosen = [act(_acting(group.agent), *part, np.int32(step)) for act, group, part in parts]
-        return np.concatenate([np.asarray(part) for part in chosen]).reshape(-1)
+        parts = zip(self._act, self._acting(), self._groups.split((*seen, uniforms)), strict=True)
+        chosen = [act(actor, *part, np.int32(step)) for act, actor, part in parts]
+        return _whole(chosen).reshape(-1)
 
-    def _learn(self, uniforms: NDArray) -> tuple[list[Array], list[Array]]:
+    def _acting(self) -> list[AgentState]:
+        """Return who chooses the actions, by group."""
+        if self.settings.overlap:
+            return self._actors
+        return [_acting(group.agent) for group in self._learned]
+
+    def _learn(self, uniforms: NDArray) -> None:
         """Start the updates of a cycle; nothing waits for them here."""
         if self.settings.replay_capacity is None:
             batch = self.memory.newest(self.settings.transitions_per_cycle)
             batch = jax.tree.map(lambda leaf: np.stack([leaf] * uniforms.shape[1], axis=1), batch)
         else:
             batch = self.memory.draw(uniforms)
-        return self._update(batch)
+        self._update(batch)
 
-    def _update(self, batch: Transition) -> tuple[list[Array], list[Array]]:
+    def _update(self, batch: Transition) -> None:
+        self._settle()
         done = np.int32(self.updates)
-        given = zip(self.learned, self._keys, self._groups.split(batch), strict=True)
+        given = zip(self._learned, self._keys, self._groups.split(batch), strict=True)
+        arguments = [(*each, done) for each in given]
         with Uninterrupted():
-            results = self._groups.start(self._updates, [(*each, done) for each in given])
-            self.learned = [learned for learned, _, _ in results]
+            if self.settings.overlap:
+                # Who acts from now on has learned all but what is learned meanwhile.
+                self._actors = self._copies
+                self._underway = self._groups.start_behind(self._updates, arguments)
+            else:
+                self._take(self._groups.start(self._updates, arguments))
             self.updates += self.settings.updates_per_cycle
-        return [residual for _, residual, _ in results], [value for _, _, value in results]
+
+    def _settle(self) -> None:
+        """Wait for updates that run behind the scenes."""
+        if self._underway:
+            results = [future.result() for future in self._underway]
+            with Uninterrupted():
+                self._underway = []
+                self._take(results)
+
+    def _take(self, results: list[Any]) -> None:
+        learned, residuals, values, copies = zip(*results, strict=True)
+        self._learned, self._copies = list(learned), list(copies)
+        self._results.append((list(residuals), list(values)))
 
     def _uniforms(self) -> tuple[NDArray, NDArray]:
         """Return the uniform numbers of this cycle: (steps, seeds, lanes, 2) and for batches."""
@@ -303,8 +346,8 @@ class HostTrainer:
 
     def _update_one(
         self, learned: Learned, key: Array, batches: Transition, done: Array
-    ) -> tuple[Learned, Array, Array]:
-        """Make the updates of a cycle for one seed."""
+    ) -> tuple[Learned, Array, Array, Any]:
+        """Make the updates of a cycle for one seed; also return a copy that can act."""
 
         def update(carry: tuple[Learned, Array], batch: Transition) -> Any:
             learned, done = carry
@@ -315,11 +358,16 @@ class HostTrainer:
             return (Learned(agent, kept, diverged), done + 1), (info.mean_squared_residual, values)
 
         (learned, _), (residuals, values) = jax.lax.scan(update, (learned, done), batches)
-        return learned, jnp.mean(residuals), values
+        actor = _acting(learned.agent) if self.settings.overlap else ()
+        return learned, jnp.mean(residuals), values, actor
 
     def _stack(self, values: list[list[Array]]) -> NDArray:
         """Put the tracked values of all updates one after the other: (updates, seeds, ...)."""
         if not values or not len(self.tracked):
             return np.zeros((0, len(self.seeds)))
-        whole = [np.concatenate([np.asarray(part) for part in parts]) for parts in values]
-        return np.concatenate([np.moveaxis(value, 0, 1) for value in whole])
+        return np.concatenate([np.moveaxis(_whole(parts), 0, 1) for parts in values])
+
+
+def _whole(parts: Sequence[Any]) -> NDArray:
+    """Put the groups' parts together, as an array of the host."""
+    return np.concatenate([np.asarray(part) for part in parts])

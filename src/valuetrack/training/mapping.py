@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -68,7 +68,7 @@ class Groups:
         count = min(seeds, groups or default_groups())
         base, extra = divmod(seeds, count)
         self.sizes = tuple(base + (group < extra) for group in range(count))
-        self._threads = [ThreadPoolExecutor(1, "valuetrack") for _ in self.sizes[1:]]
+        self._threads = [ThreadPoolExecutor(1, "valuetrack") for _ in self.sizes]
 
     def compile(
         self, function: Callable[..., Any], *, in_axes: Axes = 0, out_axes: Axes = 0, **jit: Any
@@ -94,8 +94,20 @@ class Groups:
             if group == 0:
                 started.append(program(*given))
             else:
-                started.append(self._threads[group - 1].submit(program, *given).result())
+                started.append(self._threads[group].submit(program, *given).result())
         return started
+
+    def start_behind(
+        self, programs: Sequence[Program], arguments: Sequence[tuple[Any, ...]]
+    ) -> list[Future[Any]]:
+        """Start each group's program in its own thread, so that other programs run meanwhile.
+
+        What one thread starts runs in turn: a program started here waits for none of these.
+        """
+        for program, given in zip(programs, arguments, strict=True):
+            program.compile(*given)
+        each = zip(self._threads, programs, arguments, strict=True)
+        return [thread.submit(program, *given) for thread, program, given in each]
 
     def split(self, tree: Any) -> list[Any]:
         """Cut the leading axis of all leaves into the groups' parts."""
