@@ -8,9 +8,11 @@
 * ``one seed``: DQN's training cycle on CartPole-v1 (256-256, batch 64, an update every 4 steps),
   mapped over an axis of one seed, or not mapped.
 * ``eight seeds``: the same cycle for eight seeds, in one group, or in one for each core.
+* ``overlap``: a step in LunarLander-v3 and its update, with the settings of
+  ``experiments/classic_control.toml``: in turn, or steps while updates run.
 
-Every program has one thread; the last comparison has as many programs as there are cores. Times
-are those of one addition, loss, question, or cycle and seed.
+Every program has one thread; the last two comparisons have as many programs as there are cores.
+Times are those of one addition, loss, question, cycle and seed, or step.
 
 Run ``python benchmarks/optimisations.py``, with ``--quick`` to see only that it works.
 """
@@ -153,6 +155,23 @@ class Cycles:
         self.states = jax.block_until_ready(self.groups.start(self.programs, given))
 
 
+class Steps:
+    """Steps of DQN in an environment that runs in Python."""
+
+    def __init__(self, *, overlap: bool) -> None:
+        from valuetrack import DQN  # noqa: PLC0415
+        from valuetrack.experiments.kinds import load_spec  # noqa: PLC0415
+
+        row = load_spec("classic-control").row("lunarlander-dqn")
+        self.trainer = DQN(row.env, overlap=overlap, **row.options).trainer
+        self.trainer.run(self.trainer.settings.silent_cycles)
+
+    def __call__(self, count: int) -> None:
+        """Take about so many steps."""
+        self.trainer.run(max(1, count // self.trainer.settings.steps_per_update))
+        jax.block_until_ready(self.trainer.learned)
+
+
 def comparisons() -> dict[str, Comparison]:
     """Return all comparisons, by their names."""
     many = len(cores())
@@ -162,6 +181,9 @@ def comparisons() -> dict[str, Comparison]:
         "finite": finiteness(),
         "one seed": Comparison("DQN cycle, one seed", Cycles(1, 1, mapped=True), Cycles(1, 1)),
         "eight seeds": Comparison("DQN cycle, a seed of eight", Cycles(8, 1), Cycles(8, many)),
+        "overlap": Comparison(
+            "DQN step and update, LunarLander", Steps(overlap=False), Steps(overlap=True)
+        ),
     }
 
 

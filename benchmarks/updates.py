@@ -2,8 +2,8 @@
 
 Seven algorithms, two networks and two batch sizes on indoor escape, with the settings of the
 paper's tables (preset ``reference``). One seed in one process on one core with one thread; the
-algorithms of a configuration take turns, and medians of fifteen turns are shown. The paper's were
-measured by its authors on another machine, with four cores.
+algorithms of a configuration take turns, and medians are shown. The paper's were measured by its
+authors on another machine, with four cores.
 
 Run ``python benchmarks/updates.py``, with ``--quick`` to see only that it works.
 """

@@ -206,3 +206,26 @@ def test_gradient_reaches_every_leaf(name):
     for leaf in jax.tree.leaves(gradient):
         assert np.isfinite(leaf).all()
         assert np.any(leaf != 0)
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (3,), (2, 5, 3), (0, 3)])
+@pytest.mark.parametrize("outputs", [1, 4, 6])
+def test_written_out_products_are_products(shape, outputs):
+    keys = jax.random.split(jax.random.key(outputs), 3)
+    x, w = jax.random.normal(keys[0], shape), jax.random.normal(keys[1], (3, outputs))
+    g = jax.random.normal(keys[2], (*shape[:-1], outputs))
+    for left, right, back in ((x, w, g), (g, w.T, x)):
+        plain, plain_back = jax.vjp(jnp.matmul, left, right)
+        ours, ours_back = jax.vjp(networks.product, left, right)
+        np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)
+        for one, other in zip(ours_back(back), plain_back(back), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_products_keep_the_types_that_products_have():
+    x, w = np.arange(6, dtype=np.int32).reshape(2, 3), jnp.ones((3, 2), jnp.bfloat16)
+    assert networks.product(jnp.asarray(x), w).dtype == jnp.matmul(x, w).dtype
+    gradient = jax.grad(lambda w: networks.product(jnp.ones((2, 3)), w).sum())(w)
+    assert gradient.dtype == jnp.bfloat16
+    mapped = jax.vmap(networks.product)(jnp.ones((4, 5, 3)), jnp.ones((4, 3, 2)))
+    np.testing.assert_array_equal(mapped, np.full((4, 5, 2), 3.0))

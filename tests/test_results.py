@@ -75,7 +75,9 @@ def test_the_cost_of_thinning_is_the_measured_one():
     assert [line for line in shown if line not in measured] == []
 
 
-@pytest.mark.parametrize("question", ["peers", "optimisations", "throughput", "startup"])
+@pytest.mark.parametrize(
+    "question", ["peers", "seeds", "updates", "optimisations", "throughput", "growth", "startup"]
+)
 def test_the_speeds_are_the_measured_ones(question):
     folder = ROOT / "results" / "benchmarks"
     measured = (folder / f"{question}.md").read_text(encoding="utf-8").strip()

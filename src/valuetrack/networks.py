@@ -7,6 +7,7 @@ Any other pair of such functions, Flax's and Equinox's included, serves as well.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -34,11 +35,55 @@ NATURE_CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """(channels, kernel, stride) of the convolutions of Mnih et al. (2015)."""
 
 
+FEW = 4
+"""Up to how many terms a sum is written out."""
+
+
 class Network(NamedTuple):
     """A network: ``init(key) -> params`` and ``apply(params, observations) -> outputs``."""
 
     init: Callable[[Array], Params]
     apply: Apply
+
+
+def product(x: Array, w: Array) -> Array:
+    """Return x @ w, with sums of few terms written out, in the gradient as well.
+
+    A network for a small task has few inputs and few actions. The products of its first layer,
+    and of the gradient that leaves its last, have as few terms; written out they become part of
+    the loops around them, while a matrix product would first be prepared and then called. Such a
+    layer is differentiated in reverse only.
+    """
+    if min(w.shape) > FEW:
+        return x @ w
+    dtype = jnp.result_type(x, w)
+    return _thin_product(x.astype(dtype), w.astype(dtype))
+
+
+@jax.custom_vjp
+def _thin_product(x: Array, w: Array) -> Array:
+    return _multiply(x, w)
+
+
+def _forward(x: Array, w: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _multiply(x, w), (x, w)
+
+
+def _backward(saved: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
+    x, w = saved
+    rows, outputs = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
+    return _multiply(g, w.T), rows.T @ outputs
+
+
+_thin_product.defvjp(_forward, _backward)
+
+
+def _multiply(x: Array, w: Array) -> Array:
+    """Return x @ w, as a sum over w's rows if they are few."""
+    if w.shape[0] > FEW:
+        return x @ w
+    terms = [x[..., i : i + 1] * w[i] for i in range(w.shape[0])]
+    return functools.reduce(jnp.add, terms)
 
 
 def mlp(
@@ -88,8 +133,8 @@ def mlp(
 
     def apply(params: Params, x: Array) -> Array:
         for layer in params["body"]:
-            x = act(x @ layer["w"] + layer["b"])
-        y = x @ params["head"]["w"] + params["head"]["b"]
+            x = act(product(x, layer["w"]) + layer["b"])
+        y = product(x, params["head"]["w"]) + params["head"]["b"]
         return jnp.reshape(y, (*y.shape[:-1], *output_shape))
 
     return Network(init, apply)

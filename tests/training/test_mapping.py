@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from valuetrack import rng
-from valuetrack.training.mapping import Groups, over_seeds
+from valuetrack import networks, rng
+from valuetrack.training.mapping import Groups, over_seeds, seeds_together
 
 
 def some_work(state, shared, key):
@@ -47,6 +47,37 @@ def test_that_seeds_are_shared_out_evenly(seeds, sizes):
     parts = groups.split(tree)
     assert [len(part["a"]) for part in parts] == list(sizes)
     jax.tree.map(np.testing.assert_array_equal, groups.join(parts), tree)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "cores", "most", "sizes"),
+    [
+        (3, 2, 5, (2, 1)),
+        (8, 2, 4, (4, 4)),
+        (8, 2, 3, (2, 2, 2, 2)),
+        (5, 2, 1, (1,) * 5),
+        (5, 1, 2, (2, 2, 1)),
+    ],
+)
+def test_that_large_seeds_are_cut_into_more_groups_than_cores(seeds, cores, most, sizes):
+    groups = Groups(seeds, cores, most)
+    assert groups.sizes == sizes
+    programs = groups.compile(lambda x: 2 * x)
+    numbers = jnp.arange(seeds)
+    for start in (groups.start, groups.start_behind):
+        started = start(programs, [(part,) for part in groups.split(numbers)])
+        results = [getattr(one, "result", lambda one=one: one)() for one in started]
+        np.testing.assert_array_equal(groups.join(results), 2 * np.arange(seeds))
+
+
+def test_that_small_networks_train_together_and_large_ones_alone():
+    small, large = (
+        jax.eval_shape(networks.mlp(4, 2, hidden).init, rng.key(0))
+        for hidden in ((32, 32), (256, 256))
+    )
+    assert seeds_together(small, 100) > 16
+    assert seeds_together(large, 64) == 1
+    assert 1 <= seeds_together(small, 10_000) < seeds_together(small, 100)
 
 
 def test_that_groups_give_what_one_group_gives():

@@ -12,6 +12,9 @@ import jax.numpy as jnp
 
 Axes = int | None | tuple[int | None, ...]
 
+NUMBERS_TOGETHER = 200_000
+"""How many numbers the seeds of a group have together, which is what caches of a core hold."""
+
 
 def over_seeds(
     function: Callable[..., Any], count: int, *, in_axes: Axes = 0, out_axes: Axes = 0
@@ -57,18 +60,31 @@ class Program:
 
 
 class Groups:
-    """Seeds in groups, one for each core, that compute at the same time.
+    """Seeds in groups, which the cores share and compute at the same time.
 
     Programs run one after the other if they are started by the same thread, and a program of
-    this size does not get faster with more threads of its own. So each group has a thread that
-    starts its programs, and these use one thread each. An accelerator has one group.
+    this size does not get faster with more threads of its own. So each core has a thread that
+    starts the programs of its groups, and these use one thread each. An accelerator has one
+    group, and so has each core, unless that would hold more seeds than fit into its caches.
+
+    Parameters
+    ----------
+    seeds
+        How many there are.
+    cores
+        How many groups compute at the same time; by default as many as this process has cores.
+    most
+        How many seeds a group has at most; see :func:`seeds_together`.
     """
 
-    def __init__(self, seeds: int, groups: int | None = None) -> None:
-        count = min(seeds, groups or default_groups())
+    def __init__(self, seeds: int, cores: int | None = None, most: int | None = None) -> None:
+        cores = cores or default_groups()
+        needed = -(-seeds // (most or seeds))
+        count = min(seeds, -(-needed // cores) * cores)
         base, extra = divmod(seeds, count)
         self.sizes = tuple(base + (group < extra) for group in range(count))
-        self._threads = [ThreadPoolExecutor(1, "valuetrack") for _ in self.sizes]
+        threads = [ThreadPoolExecutor(1, "valuetrack") for _ in range(min(cores, count))]
+        self._threads = [threads[group % len(threads)] for group in range(count)]
 
     def compile(
         self, function: Callable[..., Any], *, in_axes: Axes = 0, out_axes: Axes = 0, **jit: Any
@@ -89,12 +105,12 @@ class Groups:
     def start(self, programs: Sequence[Program], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Start each group's program on its arguments; nothing waits for the results here."""
         started = []
-        for group, (program, given) in enumerate(zip(programs, arguments, strict=True)):
+        for thread, program, given in zip(self._threads, programs, arguments, strict=True):
             program.compile(*given)
-            if group == 0:
+            if thread is self._threads[0]:
                 started.append(program(*given))
             else:
-                started.append(self._threads[group].submit(program, *given).result())
+                started.append(thread.submit(program, *given).result())
         return started
 
     def start_behind(
@@ -126,6 +142,22 @@ class Groups:
         if len(parts) == 1:
             return parts[0]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def seeds_together(params: Any, batch: int) -> int | None:
+    """Return how many seeds a core had better train at a time; ``None`` for any number.
+
+    Together they share the cost of starting each operation, which counts for small networks.
+    Those of large ones only drive each other's numbers out of the caches. A seed has its
+    parameters and, for each transition of a batch, the outputs of all layers, which are as many as
+    there are biases.
+    """
+    if jax.default_backend() != "cpu":
+        return None
+    leaves = jax.tree.leaves(params)
+    outputs = sum(leaf.size for leaf in leaves if leaf.ndim == 1)
+    numbers: int = sum(leaf.size for leaf in leaves) + batch * outputs
+    return max(1, NUMBERS_TOGETHER // numbers)
 
 
 def default_groups() -> int:
