@@ -5,14 +5,17 @@
 * ``quantiles``: the quantile Huber loss with its gradient, 200 quantiles, batch 64: all pairs in
   one array, or one target quantile after the other.
 * ``finite``: asking whether 67,000 parameters are finite, by "and" or by a sum of zeros.
+* ``few terms``: LKTD's update on indoor escape (2-32-32-4, batch 100, K = 5) for eight seeds, every
+  product a matrix product, or those of up to four terms written out.
 * ``one seed``: DQN's training cycle on CartPole-v1 (256-256, batch 64, an update every 4 steps),
   mapped over an axis of one seed, or not mapped.
 * ``eight seeds``: the same cycle for eight seeds, in one group, or in one for each core.
+* ``32 seeds``: the same cycle for 32 seeds, in one group for each core, or each seed by itself.
 * ``overlap``: a step in LunarLander-v3 and its update, with the settings of
   ``experiments/classic_control.toml``: in turn, or steps while updates run.
 
-Every program has one thread; the last two comparisons have as many programs as there are cores.
-Times are those of one addition, loss, question, cycle and seed, or step.
+Every program has one thread; the last three comparisons use all cores. Times are those of one
+addition, loss, question, update and seed, cycle and seed, or step.
 
 Run ``python benchmarks/optimisations.py``, with ``--quick`` to see only that it works.
 """
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,17 +128,46 @@ def finiteness() -> Comparison:
     )
 
 
+class Updates:
+    """LKTD's updates for some seeds, with sums of so many terms written out."""
+
+    def __init__(self, few: int) -> None:
+        from throughput import SEEDS, updates  # noqa: PLC0415
+        from valuetrack import networks, rng  # noqa: PLC0415
+        from valuetrack.experiments.build import build_loop, build_problem  # noqa: PLC0415
+        from valuetrack.experiments.spec import load  # noqa: PLC0415
+        from valuetrack.experiments.timing import random_batch  # noqa: PLC0415
+
+        spec = load("indoor_escape")
+        problem = build_problem(spec)
+        agent = build_loop(spec, spec.row("lktd-10000"), "reference", problem).agent
+        batch = random_batch(problem.env, spec.training.batch_size, jax.random.key(0))
+        batches = jax.tree.map(lambda leaf: jnp.stack([leaf] * SEEDS), batch)
+        self.seeds = SEEDS
+        self.start = (jax.vmap(agent.init)(jax.random.split(rng.key(0), SEEDS)), batches)
+        self.program = jax.jit(partial(updates, agent), compiler_options=ONE_THREAD)
+        known, networks.FEW = networks.FEW, few
+        self(SEEDS)  # which compiles
+        networks.FEW = known
+
+    def __call__(self, count: int) -> None:
+        """Make so many updates of all seeds together."""
+        jax.block_until_ready(self.program(*self.start, max(1, count // self.seeds)))
+
+
 class Cycles:
     """DQN's training cycles for some seeds, in some groups."""
 
-    def __init__(self, seeds: int, groups: int, *, mapped: bool = False) -> None:
+    def __init__(
+        self, seeds: int, groups: int, *, most: int | None = None, mapped: bool = False
+    ) -> None:
         from valuetrack import DQN, rng  # noqa: PLC0415
         from valuetrack.training.compiled import Clock  # noqa: PLC0415
         from valuetrack.training.mapping import Groups, Program  # noqa: PLC0415
 
         agent = DQN("CartPole-v1", hidden=(256, 256), batch_size=64, steps_per_update=4)
         loop = agent.trainer.loop
-        self.seeds, self.groups = seeds, Groups(seeds, groups)
+        self.seeds, self.groups = seeds, Groups(seeds, groups, most)
         axes: Any = {"in_axes": (0, None, None), "out_axes": (0, None, 0)}
         fill = self.groups.compile(loop.collect, **axes)
         self.programs = self.groups.compile(loop.train, **axes, donate_argnums=0)
@@ -174,13 +207,19 @@ class Steps:
 
 def comparisons() -> dict[str, Comparison]:
     """Return all comparisons, by their names."""
+    from valuetrack import networks  # noqa: PLC0415
+
     many = len(cores())
     return {
         "normal": normal_numbers(),
         "quantiles": quantile_losses(),
         "finite": finiteness(),
+        "few terms": Comparison("LKTD update, a seed of eight", Updates(0), Updates(networks.FEW)),
         "one seed": Comparison("DQN cycle, one seed", Cycles(1, 1, mapped=True), Cycles(1, 1)),
         "eight seeds": Comparison("DQN cycle, a seed of eight", Cycles(8, 1), Cycles(8, many)),
+        "32 seeds": Comparison(
+            "DQN cycle, a seed of 32", Cycles(32, many), Cycles(32, many, most=1)
+        ),
         "overlap": Comparison(
             "DQN step and update, LunarLander", Steps(overlap=False), Steps(overlap=True)
         ),
@@ -230,7 +269,7 @@ def show(result: dict[str, Any], console: Console) -> None:
 def draw(result: dict[str, Any], folder: Path) -> None:
     """Draw how many times faster."""
     rows = result["comparisons"]
-    drawn, axes = figure(1, 1, (8, 2.8))
+    drawn, axes = figure(1, 1, (8, 0.8 + 0.4 * len(rows)))
     labels = [row["what"] for row in rows.values()]
     draw_bars(axes[0, 0], labels, [row["times_faster"] for row in rows.values()], ".2f")
     axes[0, 0].axvline(1.0, color="0.4", lw=0.8)
