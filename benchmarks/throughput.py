@@ -6,9 +6,9 @@ process of its own with eight seeds at a time, which is how ``valuetrack reprodu
 for two cores; the processes start each repetition together.
 
 The limit is that of the update's matrix products alone: their floating-point operations, counted
-in the traced program, at the rate at which the same cores multiply (10000 x 32) by (32 x 32). The
-rate at which they multiply eight times (100 x 32) by (32 x 32), the update's own shapes for eight
-seeds, is shown beside it.
+in the traced program (before those of few terms are written out), at the rate at which the same
+cores multiply (10000 x 32) by (32 x 32). The rate at which they multiply eight times (100 x 32) by
+(32 x 32), the update's own shapes for eight seeds, is shown beside it.
 
 Run ``python benchmarks/throughput.py``, with ``--quick`` to see only that it works.
 """
@@ -93,6 +93,7 @@ def measure(
     import jax  # noqa: PLC0415 - after the flags are set
     import jax.numpy as jnp  # noqa: PLC0415
 
+    from valuetrack import networks  # noqa: PLC0415
     from valuetrack.experiments.build import build_loop, build_problem  # noqa: PLC0415
     from valuetrack.experiments.spec import load  # noqa: PLC0415
     from valuetrack.experiments.timing import random_batch  # noqa: PLC0415
@@ -121,9 +122,11 @@ def measure(
         def alone(count: int, many: Any = many, start: Any = (agents, batches)) -> None:
             jax.block_until_ready(many(*start, count))
 
+        known, networks.FEW = networks.FEW, 0
         traced = jax.make_jaxpr(loop.agent.update)(
             jax.random.key(0), jax.eval_shape(loop.agent.init, jax.random.key(0)), batch
         )
+        networks.FEW = known
         measured[row] = {
             "times": [t / SEEDS for t in repeat(cycles, seconds, repetitions, together)],
             "update_times": [t / SEEDS for t in repeat(alone, seconds, repetitions, together)],
