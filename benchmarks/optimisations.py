@@ -1,4 +1,4 @@
-"""What each optimisation buys: the plain way and ours, in turn, in one process.
+"""What each optimisation buys: the plain way and ours, in turn.
 
 * ``normal``: adding normal numbers to 67,000 parameters, from JAX's generator and from
   ``valuetrack.rng`` (the cipher written out, two numbers from each of its outputs).
@@ -10,12 +10,12 @@
 * ``one seed``: DQN's training cycle on CartPole-v1 (256-256, batch 64, an update every 4 steps),
   mapped over an axis of one seed, or not mapped.
 * ``eight seeds``: the same cycle for eight seeds, in one group, or in one for each core.
-* ``32 seeds``: the same cycle for 32 seeds, in one group for each core, or each seed by itself.
+* ``32 seeds``: the same cycle for 32 seeds, in one group for each core, or in groups of four.
 * ``overlap``: a step in LunarLander-v3 and its update, with the settings of
   ``experiments/classic_control.toml``: in turn, or steps while updates run.
 
-Every program has one thread; the last three comparisons use all cores. Times are those of one
-addition, loss, question, update and seed, cycle and seed, or step.
+The last three comparisons use all cores, the others one core and one thread. Times are those of
+one addition, loss, question, update and seed, cycle and seed, or step.
 
 Run ``python benchmarks/optimisations.py``, with ``--quick`` to see only that it works.
 """
@@ -205,20 +205,26 @@ class Steps:
         jax.block_until_ready(self.trainer.learned)
 
 
-def comparisons() -> dict[str, Comparison]:
-    """Return all comparisons, by their names."""
+def on_one_core() -> dict[str, Comparison]:
+    """Return the comparisons of single programs, by their names."""
     from valuetrack import networks  # noqa: PLC0415
 
-    many = len(cores())
     return {
         "normal": normal_numbers(),
         "quantiles": quantile_losses(),
         "finite": finiteness(),
         "few terms": Comparison("LKTD update, a seed of eight", Updates(0), Updates(networks.FEW)),
         "one seed": Comparison("DQN cycle, one seed", Cycles(1, 1, mapped=True), Cycles(1, 1)),
+    }
+
+
+def on_all_cores() -> dict[str, Comparison]:
+    """Return the comparisons of how cores are used, by their names."""
+    many = len(cores())
+    return {
         "eight seeds": Comparison("DQN cycle, a seed of eight", Cycles(8, 1), Cycles(8, many)),
         "32 seeds": Comparison(
-            "DQN cycle, a seed of 32", Cycles(32, many), Cycles(32, many, most=1)
+            "DQN cycle, a seed of 32", Cycles(32, many), Cycles(32, many, most=4)
         ),
         "overlap": Comparison(
             "DQN step and update, LunarLander", Steps(overlap=False), Steps(overlap=True)
@@ -254,6 +260,21 @@ def measure(comparison: Comparison, seconds: float, repetitions: int) -> dict[st
     }
 
 
+def measure_all(
+    make: Callable[[], dict[str, Comparison]],
+    seconds: float,
+    repetitions: int,
+    *,
+    advance: Callable[[], None],
+) -> dict[str, Any]:
+    """Measure some comparisons, one after the other."""
+    measured = {}
+    for name, comparison in make().items():
+        measured[name] = measure(comparison, seconds, repetitions)
+        advance()
+    return measured
+
+
 def show(result: dict[str, Any], console: Console) -> None:
     """Print the table."""
     table = Table(title="What each optimisation buys: microseconds of one")
@@ -281,6 +302,8 @@ def main() -> None:
     """Measure, print, and write optimisations.json and the figure."""
     given = arguments(__doc__)
     described = machine()
+    from valuetrack.experiments.workers import call_in_process  # noqa: PLC0415 - imports JAX
+
     seconds, repetitions = (QUICK_SECONDS, 2) if given.quick else (SECONDS, given.repetitions)
     result = {
         "what": "Microseconds of the plain way and of ours, and how many times faster ours is.",
@@ -288,8 +311,8 @@ def main() -> None:
         "machine": described,
         "repetitions": repetitions,
         "comparisons": {
-            name: measure(comparison, seconds, repetitions)
-            for name, comparison in comparisons().items()
+            **call_in_process(measure_all, on_one_core, seconds, repetitions, advance=lambda: None),
+            **measure_all(on_all_cores, 4 * seconds, repetitions, advance=lambda: None),
         },
     }
     console = make_console()

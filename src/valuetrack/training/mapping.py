@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 Axes = int | None | tuple[int | None, ...]
 
-NUMBERS_TOGETHER = 200_000
+NUMBERS_TOGETHER = 450_000
 """How many numbers the seeds of a group have together, which is what caches of a core hold."""
 
 
