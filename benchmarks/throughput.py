@@ -1,9 +1,9 @@
 """How many cycles of indoor-escape training run in a second, and how far that is from the limit.
 
 A cycle is ten environment steps and one update; its whole work is timed: acting, replay, update,
-and the Q-values of all cells for the pool. The update is also timed alone. Every core runs a
-process of its own with eight seeds at a time, which is how ``valuetrack reproduce`` cuts 32 seeds
-for two cores; the processes start each repetition together.
+and the Q-values of all cells for the pool. The update is also timed alone, in turn with it. Every
+core runs a process of its own with eight seeds at a time, which is how ``valuetrack reproduce``
+cuts 32 seeds for two cores; the processes start each repetition together.
 
 The limit is that of the update's matrix products alone: their floating-point operations, counted
 in the traced program (before those of few terms are written out), at the rate at which the same
@@ -68,20 +68,25 @@ def count_products(jaxpr: Any) -> int:
     return total
 
 
-def repeat(run: Callable[[int], None], seconds: float, turns: int, together: Any) -> list[float]:
-    """Warm up, then time so many turns of about so many seconds; return the seconds of one."""
+def repeat(
+    runs: Sequence[Callable[[int], None]], seconds: float, turns: int, together: Any
+) -> list[list[float]]:
+    """Warm up, then let all take so many turns of about so many seconds; return those of one."""
 
-    def timed(count: int) -> float:
+    def timed(run: Callable[[int], None], count: int) -> float:
         began = time.perf_counter()
         run(count)
         return (time.perf_counter() - began) / count
 
-    timed(10)
-    count = max(10, round(seconds / timed(100)))
-    times = []
+    counts = []
+    for run in runs:
+        timed(run, 10)
+        counts.append(max(10, round(seconds / timed(run, 100))))
+    times: list[list[float]] = [[] for _ in runs]
     for _ in range(turns):
-        together.wait()
-        times.append(timed(count))
+        for run, count, found in zip(runs, counts, times, strict=True):
+            together.wait()
+            found.append(timed(run, count))
     return times
 
 
@@ -127,9 +132,10 @@ def measure(
             jax.random.key(0), jax.eval_shape(loop.agent.init, jax.random.key(0)), batch
         )
         networks.FEW = known
+        whole, update = repeat([cycles, alone], seconds, repetitions, together)
         measured[row] = {
-            "times": [t / SEEDS for t in repeat(cycles, seconds, repetitions, together)],
-            "update_times": [t / SEEDS for t in repeat(alone, seconds, repetitions, together)],
+            "times": [t / SEEDS for t in whole],
+            "update_times": [t / SEEDS for t in update],
             "flop": count_products(traced.jaxpr),
         }
 
@@ -142,7 +148,8 @@ def measure(
             jax.block_until_ready(multiply(a, b, count))
 
         flop = 2 * math.prod(left) * right[-1]
-        rates[name] = [flop / t for t in repeat(products, seconds, repetitions, together)]
+        (times,) = repeat([products], seconds, repetitions, together)
+        rates[name] = [flop / t for t in times]
     results.put((core, measured, rates))
 
 
