@@ -41,7 +41,7 @@ def test_pieces_are_short_at_any_speed(learning, monkeypatch):
     trainer = Clockwork(collecting=1e-6, learning=learning, silent=5_000)
     monkeypatch.setattr(pieces.time, "monotonic", lambda: trainer.now)
     recorded, beats = [], []
-    in_pieces = Pieces(trainer, recorded.extend, beats.append)
+    in_pieces = Pieces(trainer, recorded.extend, lambda: beats.append(trainer.cycles))
     total = 5_000 + min(int(60 / learning), 100_000)
     first, rest = in_pieces.run(3_000), in_pieces.run(total - 3_000)
     assert recorded == list(range(total))
@@ -50,7 +50,7 @@ def test_pieces_are_short_at_any_speed(learning, monkeypatch):
     assert first.trace.reward.tolist() == [3_000] * 2
     assert rest.trace.squared_residual.tolist() == [total - 3_000] * 2
     assert trainer.longest <= max(1.0, learning)
-    assert sum(beats) == total
+    assert beats[-1] == total
     assert len(beats) < 200  # long enough to cost nothing
 
 
@@ -58,7 +58,7 @@ def test_pieces_are_short_at_any_speed(learning, monkeypatch):
 def test_a_heartbeat_ends_a_run(answer):
     trainer = Clockwork(collecting=1e-6, learning=1e-3, silent=0)
     answers = iter([None, True, None, answer])
-    stretch = Pieces(trainer, lambda values: None, lambda cycles: next(answers)).run(10_000)
+    stretch = Pieces(trainer, lambda values: None, lambda: next(answers)).run(10_000)
     assert stretch.stopped
     assert stretch.cycles == stretch.learning == trainer.cycles < 10_000
     assert stretch.trace.reward.tolist() == [trainer.cycles] * 2

@@ -24,19 +24,17 @@ def test_discounted_returns_are_those_of_the_episodes(backend):
     np.testing.assert_array_equal(played.returns, agent.evaluate(4, seed=7))
 
 
-@pytest.mark.parametrize(
-    ("env", "backend"),
-    [("valuetrack/IndoorEscape-v0", "compiled"), ("valuetrack/IndoorEscape-v0", "host")],
-)
-def test_start_values_are_the_largest_where_episodes_begin(env, backend):
+@pytest.mark.parametrize("backend", ["compiled", "host"])
+def test_start_values_are_the_largest_where_episodes_begin(backend):
+    env = "valuetrack/IndoorEscape-v0"
     agent = vt.BootDQN(env, seeds=2, backend=backend, **SMALL)
-    start, _ = gymnasium.make(env).reset(seed=0)
+    start, info = gymnasium.make(env).reset(seed=0)
+    legal = np.asarray(info["action_mask"], bool)
+    assert not legal.all()
     played = agent.play(2)
-    mask = gymnasium.make(env).reset(seed=0)[1].get("action_mask")
     for member in range(2):
         values = agent.posterior(start, member=member).latest
-        largest = values[np.asarray(mask, bool)].max() if mask is not None else values.max()
-        np.testing.assert_allclose(played.start_values[member], largest, rtol=1e-5)
+        np.testing.assert_allclose(played.start_values[member], values[legal].max(), rtol=1e-5)
     assert played.start_values[0, 0] != played.start_values[1, 0]
 
 

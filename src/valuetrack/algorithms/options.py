@@ -79,9 +79,9 @@ class Options(pydantic.BaseModel):
         ``thinning`` updates. By default as many as fit into 64 MB (over all seeds), at most 1000,
         reaching back over 3000 updates.
     overlap
-        Step environments in Python while the updates of a cycle run, which is faster where there
-        is a second core. Actions are then those of the parameters one cycle earlier. Environments
-        in JAX know nothing of it.
+        Step environments in Python while the updates of a cycle run, which can be faster where
+        there is a second core. Actions are then those of the parameters one cycle earlier.
+        Environments in JAX know nothing of it.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)

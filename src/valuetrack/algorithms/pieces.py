@@ -50,15 +50,10 @@ class Pieces:
     record
         Takes the tracked values of each piece at once, so that a stop loses none.
     heartbeat
-        Called after each piece with its cycles; returning False ends the run.
+        Called after each piece; returning False ends the run.
     """
 
-    def __init__(
-        self,
-        trainer: Any,
-        record: Callable[[Any], None],
-        heartbeat: Callable[[int], bool | None],
-    ) -> None:
+    def __init__(self, trainer: Any, record: Callable[[Any], None], heartbeat: Heartbeat) -> None:
         self._trainer, self._record, self._heartbeat = trainer, record, heartbeat
         self._length, self._waited = 1, True
 
@@ -78,7 +73,7 @@ class Pieces:
             fitting = int(count * PIECE_SECONDS / max(took, 1e-6))
             self._length = max(1, min(fitting, PIECE_GROWTH * self._length))
             done += count
-            stopped = says_no(self._heartbeat(count))
+            stopped = says_no(self._heartbeat())
         learning = (trainer.updates - updates) // settings.updates_per_cycle
         return Stretch(done, learning, total, stopped)
 

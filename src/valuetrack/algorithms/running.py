@@ -68,10 +68,12 @@ def run_training(
     total = _cycles(total_timesteps, per_cycle)
     report = _cycles(report_every or -(-total_timesteps // REPORTS), per_cycle)
     evaluate = _cycles(evaluate_every, per_cycle) if evaluate_every else total + 1
-    with _bar(agent, total * per_cycle, progress_bar) as advance, _board(tensorboard) as write:
+    bar = show_progress(agent, total_timesteps) if progress_bar else contextlib.nullcontext()
+    with bar as advance, _board(tensorboard) as write:
 
-        def beat(cycles: int) -> bool | None:
-            advance(cycles * per_cycle)
+        def beat() -> bool | None:
+            if advance is not None:
+                advance()
             return None if heartbeat is None else heartbeat()
 
         pieces = Pieces(agent.trainer, lambda values: agent.record(values, track_every), beat)
@@ -106,11 +108,13 @@ def _progress(agent: Any, trace: Any, learning: int, evaluation: Any) -> Progres
 
 
 @contextlib.contextmanager
-def _bar(agent: Any, steps: int, wanted: bool) -> Iterator[Callable[[int], None]]:
-    """Show a bar with the speed over all seeds and the time left."""
-    if not wanted:
-        yield lambda steps: None
-        return
+def show_progress(
+    agent: Any, left: int, *, from_start: bool = False, console: Any = None
+) -> Iterator[Callable[[], None]]:
+    """Show a bar with the speed over all seeds and the time left; yield what moves it.
+
+    ``from_start`` counts the steps before this training as well.
+    """
     from rich.progress import (  # noqa: PLC0415 - only when it is shown
         BarColumn,
         Progress,
@@ -119,9 +123,8 @@ def _bar(agent: Any, steps: int, wanted: bool) -> Iterator[Callable[[int], None]
         TimeRemainingColumn,
     )
 
-    seeds = len(agent.seeds)
     columns = (
-        TextColumn(f"{type(agent).__name__}"),
+        TextColumn(type(agent).__name__),
         BarColumn(),
         TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
         TextColumn("{task.fields[speed]}"),
@@ -129,12 +132,17 @@ def _bar(agent: Any, steps: int, wanted: bool) -> Iterator[Callable[[int], None]
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns) as bar:
-        task = bar.add_task("", total=steps, speed="")
+    per_cycle = agent.trainer.settings.transitions_per_cycle
+    begin = agent.trainer.steps
+    end = begin + _cycles(left, per_cycle) * per_cycle
+    before = 0 if from_start else begin
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=end - before, completed=begin - before, speed="")
 
-        def advance(count: int) -> None:
-            speed = bar.tasks[task].speed
-            bar.update(task, advance=count, speed=f"{speed * seeds:,.0f} steps/s" if speed else "")
+        def advance() -> None:
+            speed = (bar.tasks[task].speed or 0) * len(agent.seeds)
+            told = f"{speed:,.0f} steps/s" if speed else ""
+            bar.update(task, completed=agent.trainer.steps - before, speed=told)
 
         yield advance
 

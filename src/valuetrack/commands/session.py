@@ -1,4 +1,4 @@
-"""A training from the command line: its bar, its files, and how it is stopped."""
+"""A training from the command line: its files, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import signal
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from valuetrack.algorithms import Algorithm, Progress, Tracking
 from valuetrack.files import write_atomically
@@ -170,31 +168,6 @@ def divergence_told_later() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"\w+ diverged: ", RuntimeWarning)
         yield
-
-
-@contextlib.contextmanager
-def progress_bar(agent: Algorithm, left: int, console: Console) -> Iterator[Callable[[], None]]:
-    """Show a bar with the speed over all seeds and the time left."""
-    columns = (
-        TextColumn(type(agent).__name__),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
-        TextColumn("{task.fields[speed]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    start, per_cycle = agent.num_timesteps, agent.trainer.settings.transitions_per_cycle
-    end = start + -(-left // per_cycle) * per_cycle
-    with Bar(*columns, console=console) as bar:
-        task = bar.add_task("", total=end, completed=start, speed="")
-
-        def advance() -> None:
-            speed = (bar.tasks[task].speed or 0) * len(agent.seeds)
-            told = f"{speed:,.0f} steps/s" if speed else ""
-            bar.update(task, completed=agent.num_timesteps, speed=told)
-
-        yield advance
 
 
 def save(recorder: Recorder, stop: Stop) -> None:

@@ -18,12 +18,12 @@ from rich.table import Table
 
 from valuetrack.algorithms import ALGORITHMS, Algorithm, load
 from valuetrack.algorithms.options import parse
+from valuetrack.algorithms.running import show_progress
 from valuetrack.commands.session import (
     AGENT,
     Recorder,
     Tracked,
     divergence_told_later,
-    progress_bar,
     save,
     stoppable,
 )
@@ -90,7 +90,8 @@ def train(
         _make_folder(folder)
     recorder = Recorder(agent, folder, tracked)
     with stoppable() as stop:
-        with progress_bar(agent, left, console) as advance, divergence_told_later():
+        bar = show_progress(agent, left, from_start=True, console=console)
+        with bar as advance, divergence_told_later():
 
             def heartbeat() -> bool:
                 advance()

@@ -30,7 +30,7 @@ from valuetrack.interrupts import Uninterrupted
 from valuetrack.training import samples
 from valuetrack.training.checkpoint import from_arrays, to_arrays
 from valuetrack.training.compiled import LoopSettings, Trace
-from valuetrack.training.mapping import Groups, seeds_together
+from valuetrack.training.mapping import groups_for
 from valuetrack.training.memory import Memory, on_host
 from valuetrack.types import Array, Params, Transition
 
@@ -92,9 +92,7 @@ class HostTrainer:
         self.cycles = self.updates = self.emptied = 0
         self._owner = np.arange(lanes.count) // settings.environments
         self._drawn, self._drawn_block = np.zeros(0, np.float32), -1
-        params = jax.eval_shape(agent.init, rng.key(0)).learner.params
-        most = seeds_together(params, settings.batch_size)
-        self._groups = Groups(len(self.seeds), most=most)
+        self._groups = groups_for(agent, len(self.seeds), settings.batch_size)
         # Split as in the compiled loop, so that a seed begins with the same parameters in both.
         keys = jax.vmap(lambda seed: jax.random.split(rng.key(seed), 3))(
             jnp.asarray(self.seeds, jnp.uint32)

@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from valuetrack import rng
+
 Axes = int | None | tuple[int | None, ...]
 
 NUMBERS_TOGETHER = 450_000
@@ -144,16 +146,22 @@ class Groups:
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
-def seeds_together(params: Any, batch: int) -> int | None:
-    """Return how many seeds a core had better train at a time; ``None`` for any number.
+def groups_for(agent: Any, seeds: int, batch: int) -> Groups:
+    """Return groups of as many of an agent's seeds as a core had better train at a time."""
+    if jax.default_backend() != "cpu":
+        return Groups(seeds)
+    params = jax.eval_shape(agent.init, rng.key(0)).learner.params
+    return Groups(seeds, most=seeds_together(params, batch))
+
+
+def seeds_together(params: Any, batch: int) -> int:
+    """Return how many seeds a core had better train at a time.
 
     Together they share the cost of starting each operation, which counts for small networks.
     Those of large ones only drive each other's numbers out of the caches. A seed has its
     parameters and, for each transition of a batch, the outputs of all layers, which are as many as
     there are biases.
     """
-    if jax.default_backend() != "cpu":
-        return None
     leaves = jax.tree.leaves(params)
     outputs = sum(leaf.size for leaf in leaves if leaf.ndim == 1)
     numbers: int = sum(leaf.size for leaf in leaves) + batch * outputs

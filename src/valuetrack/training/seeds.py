@@ -17,7 +17,7 @@ from valuetrack.envs.base import Environment
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.training.checkpoint import from_arrays, to_arrays
 from valuetrack.training.compiled import Clock, Loop, LoopSettings, SeedState, Trace
-from valuetrack.training.mapping import Groups, seeds_together
+from valuetrack.training.mapping import groups_for
 from valuetrack.types import Params
 
 NDArray = npt.NDArray[Any]
@@ -43,9 +43,7 @@ class CompiledTrainer:
     ) -> None:
         self.agent, self.settings, self.env = agent, settings, env
         self.seeds = tuple(int(seed) for seed in seeds)
-        params = jax.eval_shape(agent.init, rng.key(0)).learner.params
-        most = seeds_together(params, settings.batch_size)
-        self._groups = Groups(len(self.seeds), most=most)
+        self._groups = groups_for(agent, len(self.seeds), settings.batch_size)
         self._compile(np.zeros((0, *env.observation_shape), np.float32))
         start = self._groups.compile(lambda seed: self.loop.init(rng.key(seed)))
         parts = self._groups.split(jnp.asarray(self.seeds, jnp.uint32))
