@@ -192,6 +192,18 @@ def test_another_run_is_never_overwritten(whole, small_spec, changes, sentence):
         open_or_create(whole.path, request(small_spec, **changes), resume=True)
 
 
+def test_a_row_names_every_commit_that_worked_on_it(small_spec, tmp_path, monkeypatch):
+    def commits(source):
+        monkeypatch.setattr(runs, "commit", lambda: source)
+        folder = open_or_create(tmp_path / "run", request(small_spec, rows=("dqn",)), resume=True)
+        return folder.manifest()["rows"][0]["commit"]
+
+    assert commits("a-dirty") == "a-dirty"
+    assert commits("a") == "a-dirty, a"
+    assert commits("a") == "a-dirty, a"
+    assert commits(None) == "a-dirty, a"
+
+
 def test_another_spec_is_never_overwritten(whole, small_spec):
     with pytest.raises(StoreError, match="another run"):
         open_or_create(whole.path, request(small_spec.with_steps(2_400)), resume=True)

@@ -44,7 +44,8 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
     """Return the folder of a run, new or to go on with.
 
     Rows may be added to a run of the same spec, preset and first seed; a row that is there keeps
-    the units it was begun with, and what is finished stays as it is.
+    the units it was begun with, and what is finished stays as it is. A row that another commit
+    goes on with names both.
     """
     kind_of(request.spec.name).check(request.spec)
     for row in request.rows:
@@ -59,7 +60,10 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
     unfinished = [row for row in request.rows if row in entries and not _done(folder, entries[row])]
     if unfinished and not resume:
         raise StoreError(f"{path} holds an unfinished run; go on with --resume.")
-    if added:
+    sources = {row: _with_source(entries[row].get("commit")) for row in unfinished}
+    if added or any(entries[row].get("commit") != made for row, made in sources.items()):
+        for row, made in sources.items():
+            entries[row]["commit"] = made
         entries.update({row: _row_entry(request, row) for row in added})
         order = [row.id for row in request.spec.rows]
         manifest["rows"] = sorted(entries.values(), key=lambda entry: order.index(entry["id"]))
@@ -142,6 +146,12 @@ def _row_entry(request: Request, row_id: str) -> dict[str, Any]:
         "units": split_seeds(request.first_seed, request.seeds, worker_count(), most),
         "commit": commit(),  # of its own: rows may be added to a folder later
     }
+
+
+def _with_source(named: str | None) -> str | None:
+    """Add the commit of the source tree to those a row names."""
+    sources = dict.fromkeys([*(named or "").split(", "), commit() or ""])
+    return ", ".join(filter(None, sources)) or None
 
 
 def split_seeds(first: int, count: int, workers: int, most: int) -> list[list[int]]:
