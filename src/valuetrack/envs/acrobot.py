@@ -6,13 +6,13 @@ The dynamics are those of Gymnasium's ``Acrobot-v1``, in float32 where Gymnasium
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
 from valuetrack.envs.base import Step
+from valuetrack.envs.timed import TimedTask
 from valuetrack.types import Array
 
 GRAVITY = 9.8
@@ -48,7 +48,7 @@ _Motion = tuple[Array, Array, Array, Array]  # a state without its step count, o
 
 
 @dataclass(frozen=True)
-class Acrobot:
+class Acrobot(TimedTask):
     r"""The two links; implements `valuetrack.envs.base.Environment`.
 
     Every step pays -1 but the terminating one, which pays 0. An episode terminates once the tip is
@@ -100,12 +100,6 @@ class Acrobot:
 
     horizon: int = 500
 
-    def __post_init__(self) -> None:
-        """Refuse a horizon that makes no episode."""
-        object.__setattr__(self, "horizon", operator.index(self.horizon))
-        if self.horizon < 1:
-            raise ValueError(f"horizon must be at least 1, but is {self.horizon}.")
-
     def reset(self, uniforms: Array) -> AcrobotState:
         """Draw both angles and both velocities evenly from [-0.1, 0.1)."""
         start = RESET_BOUND * (2.0 * jnp.asarray(uniforms, jnp.float32) - 1.0)
@@ -127,7 +121,7 @@ class Acrobot:
         height = -jnp.cos(after.angle_1) - jnp.cos(after.angle_1 + after.angle_2)
         terminated = height > GOAL_HEIGHT
         reward = jnp.where(terminated, jnp.float32(0.0), jnp.float32(-1.0))
-        truncated = (after.steps >= self.horizon) & ~terminated
+        truncated = self.truncated(after, terminated)
         return Step(after, self.observe(after), reward, terminated, truncated)
 
     def observe(self, state: AcrobotState) -> Array:
@@ -135,11 +129,6 @@ class Acrobot:
         angles = [state.angle_1, state.angle_2]
         waves = [wave(angle) for angle in angles for wave in (jnp.cos, jnp.sin)]
         return jnp.stack([*waves, state.velocity_1, state.velocity_2])
-
-    def action_mask(self, state: AcrobotState) -> Array:
-        """Return that all actions are always legal."""
-        del state
-        return jnp.ones(self.num_actions, dtype=bool)
 
 
 def _derivative(motion: _Motion, torque: Array) -> _Motion:

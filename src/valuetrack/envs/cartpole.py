@@ -6,13 +6,13 @@ The dynamics are those of Gymnasium's ``CartPole-v1``, in float32 where Gymnasiu
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
 from valuetrack.envs.base import Step
+from valuetrack.envs.timed import TimedTask
 from valuetrack.types import Array
 
 GRAVITY = 9.8
@@ -37,7 +37,7 @@ class CartPoleState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CartPole:
+class CartPole(TimedTask):
     r"""The cart and the pole; implements `valuetrack.envs.base.Environment`.
 
     Every step pays 1, the terminating one included. An episode terminates once the cart is more
@@ -82,12 +82,6 @@ class CartPole:
 
     horizon: int = 500
 
-    def __post_init__(self) -> None:
-        """Refuse a horizon that makes no episode."""
-        object.__setattr__(self, "horizon", operator.index(self.horizon))
-        if self.horizon < 1:
-            raise ValueError(f"horizon must be at least 1, but is {self.horizon}.")
-
     def reset(self, uniforms: Array) -> CartPoleState:
         """Draw all four coordinates evenly from [-0.05, 0.05)."""
         start = RESET_BOUND * (2.0 * jnp.asarray(uniforms, jnp.float32) - 1.0)
@@ -112,14 +106,9 @@ class CartPole:
         )
         off_track = jnp.abs(after.position) > MAX_POSITION
         terminated = off_track | (jnp.abs(after.angle) > MAX_ANGLE)
-        truncated = (after.steps >= self.horizon) & ~terminated
+        truncated = self.truncated(after, terminated)
         return Step(after, self.observe(after), jnp.float32(1.0), terminated, truncated)
 
     def observe(self, state: CartPoleState) -> Array:
         """Return (position, velocity, angle, angular velocity), float32."""
         return jnp.stack([state.position, state.velocity, state.angle, state.angular_velocity])
-
-    def action_mask(self, state: CartPoleState) -> Array:
-        """Return that both actions are always legal."""
-        del state
-        return jnp.ones(self.num_actions, dtype=bool)

@@ -6,13 +6,13 @@ float64.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
 from valuetrack.envs.base import Step
+from valuetrack.envs.timed import TimedTask
 from valuetrack.types import Array
 
 FORCE = 0.001
@@ -34,7 +34,7 @@ class MountainCarState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MountainCar:
+class MountainCar(TimedTask):
     r"""The car in the valley; implements `valuetrack.envs.base.Environment`.
 
     Every step pays -1, the terminating one included. An episode terminates once the car is at or
@@ -78,12 +78,6 @@ class MountainCar:
 
     horizon: int = 200
 
-    def __post_init__(self) -> None:
-        """Refuse a horizon that makes no episode."""
-        object.__setattr__(self, "horizon", operator.index(self.horizon))
-        if self.horizon < 1:
-            raise ValueError(f"horizon must be at least 1, but is {self.horizon}.")
-
     def reset(self, uniforms: Array) -> MountainCarState:
         """Put the car at rest, evenly in [-0.6, -0.4)."""
         uniform = jnp.asarray(uniforms, jnp.float32)[0]
@@ -103,14 +97,9 @@ class MountainCar:
         velocity = jnp.where(at_wall, jnp.float32(0.0), velocity)
         after = MountainCarState(position, velocity, state.steps + jnp.int32(1))
         terminated = (position >= GOAL_POSITION) & (velocity >= 0.0)
-        truncated = (after.steps >= self.horizon) & ~terminated
+        truncated = self.truncated(after, terminated)
         return Step(after, self.observe(after), jnp.float32(-1.0), terminated, truncated)
 
     def observe(self, state: MountainCarState) -> Array:
         """Return (position, velocity), float32."""
         return jnp.stack([state.position, state.velocity])
-
-    def action_mask(self, state: MountainCarState) -> Array:
-        """Return that all actions are always legal."""
-        del state
-        return jnp.ones(self.num_actions, dtype=bool)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
@@ -14,10 +12,8 @@ from valuetrack.experiments.spec import (
     LABELS,
     Algorithm,
     Count,
-    PresetName,
-    QuickSpec,
+    Rows,
     Section,
-    SpecError,
     spec_error,
 )
 
@@ -52,21 +48,16 @@ class ControlRow(Section):
         return self
 
 
-class ControlSpec(Section):
+class ControlSpec(Rows):
     """The whole experiment."""
 
-    name: str
     evaluation: EvaluationSpec
-    quick: QuickSpec
     rows: tuple[ControlRow, ...]
 
     def row(self, row_id: str) -> ControlRow:
         """Return a row by its id."""
-        for row in self.rows:
-            if row.id == row_id:
-                return row
-        known = ", ".join(row.id for row in self.rows)
-        raise SpecError(f"There is no row {row_id!r} in {self.name}; there are {known}.")
+        found: ControlRow = self._find(row_id)
+        return found
 
     def steps_of(self, row_id: str) -> int:
         """Return how many environment steps a seed of a row takes."""
@@ -90,12 +81,6 @@ class ControlSpec(Section):
         for row in data["rows"]:
             row["steps"] = steps
         return parse_control(data, f"{self.name} with {steps} steps")
-
-    def hash(self, preset: PresetName) -> str:
-        """Return a fingerprint of all that decides a row's numbers, except which rows are run."""
-        data = self.model_dump(mode="json", exclude={"quick"})
-        text = json.dumps([data, preset], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def parse_control(data: dict[str, Any], source: str) -> ControlSpec:

@@ -152,10 +152,30 @@ class RowSpec(Section):
         return self
 
 
-class ExperimentSpec(Section):
-    """A whole experiment."""
+class Rows(Section):
+    """What every experiment has: a name, rows, and a quick run of some of them."""
 
     name: str
+    quick: QuickSpec
+    rows: tuple[Any, ...]
+
+    def _find(self, row_id: str) -> Any:
+        for row in self.rows:
+            if row.id == row_id:
+                return row
+        known = ", ".join(row.id for row in self.rows)
+        raise SpecError(f"There is no row {row_id!r} in {self.name}; there are {known}.")
+
+    def hash(self, preset: PresetName) -> str:
+        """Return a fingerprint of all that decides a row's numbers, except which rows are run."""
+        data = self.model_dump(mode="json", exclude={"quick"})
+        text = json.dumps([data, preset], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class ExperimentSpec(Rows):
+    """The indoor escape."""
+
     environment: EnvironmentSpec
     network: NetworkSpec
     training: TrainingSpec
@@ -163,16 +183,12 @@ class ExperimentSpec(Section):
     sampling: SamplingSpec
     presets: dict[PresetName, PresetSpec]
     baselines: BaselineSpec
-    quick: QuickSpec
     rows: tuple[RowSpec, ...]
 
     def row(self, row_id: str) -> RowSpec:
         """Return a row by its id."""
-        for row in self.rows:
-            if row.id == row_id:
-                return row
-        known = ", ".join(row.id for row in self.rows)
-        raise SpecError(f"There is no row {row_id!r} in {self.name}; there are {known}.")
+        found: RowSpec = self._find(row_id)
+        return found
 
     def steps_of(self, row_id: str) -> int:
         """Return how many environment steps a seed of a row takes; here the same for all."""
@@ -188,12 +204,6 @@ class ExperimentSpec(Section):
         data = self.model_dump()
         data["training"]["steps"] = steps
         return parse(data, f"{self.name} with {steps} steps")
-
-    def hash(self, preset: PresetName) -> str:
-        """Return a fingerprint of all that decides a row's numbers, except which rows are run."""
-        data = self.model_dump(mode="json", exclude={"quick"})
-        text = json.dumps([data, preset], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def parse(data: dict[str, Any], source: str) -> ExperimentSpec:
