@@ -26,6 +26,19 @@ def handled_by(handler: Handler) -> Iterator[None]:
             signal.signal(number, earlier)
 
 
+@contextlib.contextmanager
+def ignored() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment; a process that is started meanwhile ignores it for good."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Uninterrupted:
     """A block that Ctrl-C does not cut in two: it is obeyed when the block is done.
 

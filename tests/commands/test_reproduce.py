@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -75,6 +79,26 @@ def test_a_finished_run_is_only_reported_again(run):
     assert again.exit_code == 0, again.output
     assert units == {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
     assert (out / "summary.json").read_bytes() == summary
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="Windows has no groups of processes")
+def test_ctrl_c_in_a_terminal_stops_every_process_where_it_can_go_on(tmp_path):
+    words = ["reproduce", "lktd-settings", "--quick", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "valuetrack.cli", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        for _ in range(600):
+            if (tmp_path / "run" / "units" / "base").is_dir():  # the workers are being started
+                break
+            time.sleep(0.1)
+        time.sleep(3)
+        os.killpg(process.pid, signal.SIGINT)
+        printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "Stopped. The same command goes on from here" in " ".join(printed.split())
+    assert "Traceback" not in printed
+    assert list((tmp_path / "run").glob("units/*/*/checkpoint.npz"))
 
 
 def test_a_report_is_made_again_from_the_folder_alone(run):

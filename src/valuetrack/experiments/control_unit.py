@@ -19,6 +19,8 @@ from valuetrack.store import Columns, RunFolder, StoreError
 from valuetrack.training.checkpoint import from_arrays, to_arrays
 
 CHECKPOINT_SECONDS = 60.0
+PIECES = 20
+"""In how many pieces a training goes from point to point: a stop is obeyed between two."""
 BEST = "best.vt"
 
 
@@ -51,6 +53,9 @@ class ControlRun:
         self.points = plan_points(-(-row.steps // per_cycle), spec.evaluation.points)
         self.best = np.full(unit.seeds, -np.inf)
         self.best_params = jax.tree.map(np.array, self.agent.trainer.agent_state.learner.params)
+        # Of the training episodes since the last point: the sum of their returns, their number.
+        self.returns = np.zeros(unit.seeds)
+        self.episodes = np.zeros(unit.seeds, np.int64)
         self.records: Columns = {}
         self.seconds = 0.0
 
@@ -60,24 +65,39 @@ class ControlRun:
         began = saved = time.monotonic()
         spent = self.seconds
         advance(self.agent.num_timesteps * self.unit.seeds)
-        for index in range(done, len(self.points)):
+        while done < len(self.points):
             before = self.agent.num_timesteps
-            self._advance(index)
+            if self._train_a_piece(done):
+                self._try_out(done)
+                done += 1
             now = time.monotonic()
             self.seconds = spent + now - began
             advance((self.agent.num_timesteps - before) * self.unit.seeds)
             if stop.is_set() or now - saved > CHECKPOINT_SECONDS:
-                self._save(index + 1)
+                self._save(done)
                 saved = now
             if stop.is_set():
                 return False
         self._finish()
         return True
 
-    def _advance(self, index: int) -> None:
-        """Train up to one point, and try the policy out there."""
+    def _train_a_piece(self, index: int) -> bool:
+        """Train on towards a point, and return whether it is reached.
+
+        A piece has a length of its own, not one of time, so that sums over them have the same bits
+        in every run.
+        """
         trainer = self.agent.trainer
-        trace, _ = trainer.run(self.points[index] - trainer.cycles)
+        first, last = (0, *self.points)[index], self.points[index]
+        piece = -(-(last - first) // PIECES)
+        trace, _ = trainer.run(min(piece, last - trainer.cycles))
+        self.returns += np.asarray(trace.returns)
+        self.episodes += np.asarray(trace.episodes)
+        return bool(trainer.cycles == last)
+
+    def _try_out(self, index: int) -> None:
+        """Play with the policy of a point, and write down how it has gone since the last one."""
+        trainer = self.agent.trainer
         played = self.agent.play(self.spec.evaluation.episodes, seed=index + 1)
         returns, discounted, expected = (part.mean(axis=1) for part in played)
         # A seed that has diverged plays on with whatever its network says; that is no result.
@@ -93,7 +113,7 @@ class ControlRun:
             params,
         )
         with np.errstate(invalid="ignore", divide="ignore"):
-            training = np.asarray(trace.returns, np.float64) / np.asarray(trace.episodes)
+            training = self.returns / self.episodes
         count = self.unit.seeds
         self._append(
             {
@@ -102,7 +122,7 @@ class ControlRun:
                 "point": np.full(count, index + 1),
                 "step": np.full(count, self.agent.num_timesteps),
                 "training_return": training,
-                "training_episodes": np.asarray(trace.episodes, np.int64),
+                "training_episodes": self.episodes.copy(),
                 "evaluation_return": returns,
                 "discounted_return": discounted,
                 "start_value": expected,
@@ -110,6 +130,7 @@ class ControlRun:
                 "diverged": trainer.diverged >= 0,
             }
         )
+        self.returns[:], self.episodes[:] = 0.0, 0
 
     def _finish(self) -> None:
         diverged = self.agent.trainer.diverged.astype(np.int64)
@@ -160,6 +181,8 @@ class ControlRun:
             **{f"records.{name}": column for name, column in self.records.items()},
             **to_arrays(self.best_params, "best_params."),
             "best": self.best,
+            "returns": self.returns,
+            "episodes": self.episodes,
             "place": np.array([done, self.seconds]),
         }
         self.folder.save_checkpoint(self.unit.row.id, self.unit.name, arrays)
@@ -173,6 +196,7 @@ class ControlRun:
             self.agent.trainer.restore(_part(saved, "trainer."))
             self.best_params = from_arrays(saved, self.best_params, "best_params.")
             self.best = saved["best"]
+            self.returns, self.episodes = saved["returns"], saved["episodes"]
             self.records = _part(saved, "records.")
             self.seconds = float(saved["place"][1])
             return int(saved["place"][0])

@@ -11,6 +11,7 @@ import contextlib
 import multiprocessing
 import os
 import queue
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
@@ -19,6 +20,7 @@ from typing import Any
 from valuetrack.experiments.kinds import kind_of
 from valuetrack.experiments.spec import PresetName
 from valuetrack.experiments.unit import StopFlag, Unit
+from valuetrack.interrupts import ignored
 from valuetrack.store import RunFolder
 
 PATIENCE_SECONDS = 0.5
@@ -36,7 +38,11 @@ def run_in_processes(
     advance: Callable[[str, int], None],
     stop: StopFlag,
 ) -> None:
-    """Run units on ``workers`` processes until all are finished or ``stop`` is set."""
+    """Run units on ``workers`` processes until all are finished or ``stop`` is set.
+
+    A terminal sends Ctrl-C to every process. The workers leave it to this one, which asks them to
+    stop where they can save their state.
+    """
     context = multiprocessing.get_context("spawn")
     messages, tasks = context.Queue(), context.Queue()
     # A plain byte in shared memory: a multiprocessing.Event waits for its waiters, for ever if
@@ -50,11 +56,15 @@ def run_in_processes(
         )
         for index in range(min(workers, len(units)))
     ]
-    with _one_thread_each():
+    with _one_thread_each(), ignored():
         for process in processes:
             process.start()
     try:
         _listen(processes, messages, halt, advance, stop)
+    except KeyboardInterrupt:  # asked for a second time
+        for process in processes:
+            process.terminate()
+        raise
     finally:
         halt.value = 1
         tasks.cancel_join_thread()
@@ -72,7 +82,7 @@ def call_in_process(
     context = multiprocessing.get_context("spawn")
     messages = context.Queue()
     process = context.Process(target=_call, args=(function, arguments, messages), daemon=True)
-    with _one_thread_each():
+    with _one_thread_each(), ignored():
         process.start()
     try:
         while True:
@@ -128,13 +138,14 @@ def _listen(
             raise WorkerError(first)
         advance(first, second)
     codes = [process.exitcode for process in processes]
-    if any(codes):
+    if any(codes) and not stop.is_set():
         raise WorkerError(f"A worker process ended with the exit codes {codes}; run it again.")
 
 
 def _work(path: str, index: int, tasks: Any, messages: Any, halt: Any) -> None:
     """Be a worker: take units until there are none."""
     _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it is not inherited
     _pin(index)
     stop = _Flag(halt)
     folder = RunFolder.open(path)
@@ -148,8 +159,6 @@ def _work(path: str, index: int, tasks: Any, messages: Any, halt: Any) -> None:
                 return
             unit = Unit(spec.row(row), first_seed, seeds)
             _run_unit(unit, folder, lambda row, steps: messages.put(("step", row, steps)), stop)
-    except KeyboardInterrupt:  # the terminal sends it to all; the parent says what to do
-        return
     except Exception as error:  # it is told to the parent, which raises it
         messages.put(("error", f"{type(error).__name__}: {error}", 0))
 
@@ -157,6 +166,7 @@ def _work(path: str, index: int, tasks: Any, messages: Any, halt: Any) -> None:
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...], messages: Any) -> None:
     """Be the process of :func:`call_in_process`."""
     _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _pin(0)
     try:
         result = function(*arguments, advance=lambda: messages.put(("advance", None)))
