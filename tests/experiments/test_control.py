@@ -36,16 +36,24 @@ def small_spec(**changes):
     return parse_control(data, "small")
 
 
-def test_the_settings_experiment_varies_one_option_at_a_time():
-    spec, base = load_spec("lktd-settings"), load_spec("classic-control").row("cartpole-lktd")
-    first, *others = spec.rows
-    assert first.options | {"inner_iterations": 5} == base.options
-    assert (first.env, first.steps) == (base.env, base.steps)
+@pytest.mark.parametrize("env", ["CartPole-v1", "MountainCar-v0", "LunarLander-v3"])
+def test_the_settings_experiment_varies_one_option_at_a_time(env):
+    spec, tasks = load_spec("lktd-settings"), load_spec("classic-control").rows
+    (base,) = (row for row in tasks if (row.env, row.algorithm) == (env, "lktd"))
+    first, *others = (row for row in spec.rows if row.env == env)
+    assert first.options == base.options | {"inner_iterations": 2}
+    assert others
+    for row in (first, *others):
+        assert (row.algorithm, row.steps) == (base.algorithm, base.steps)
     for row in others:
         changed = {key for key, value in row.options.items() if first.options[key] != value}
         mended = row.id.startswith("iterations-1-")
         assert len(changed - {"inner_iterations"} if mended else changed) == 1
         assert all(f"{key} = " in spec.label(row.id) for key in changed)
+
+
+def test_rows_of_the_settings_experiment_are_named_by_what_sets_them_apart():
+    spec, base = load_spec("lktd-settings"), load_spec("classic-control").row("cartpole-lktd")
     assert spec.row("iterations-5").options == base.options
     assert spec.label("base") == "LKTD"
     assert spec.label("step-4") == "LKTD, step_size = 0.0001"

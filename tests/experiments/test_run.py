@@ -192,6 +192,20 @@ def test_another_run_is_never_overwritten(whole, small_spec, changes, sentence):
         open_or_create(whole.path, request(small_spec, **changes), resume=True)
 
 
+def test_rows_that_an_experiment_gains_can_be_added(small_spec, tmp_path):
+    fewer = small_spec.model_copy(update={"rows": small_spec.rows[:1]})
+    first, second = (row.id for row in small_spec.rows[:2])
+    path = tmp_path / "run"
+    open_or_create(path, request(fewer, rows=(first,)), resume=True)
+    folder = open_or_create(path, request(small_spec, rows=(first, second)), resume=True)
+    manifest = folder.manifest()
+    assert [row["id"] for row in manifest["rows"]] == [first, second]
+    assert runs.read_spec(manifest) == small_spec
+    assert manifest["spec_hash"] == small_spec.hash("reference")
+    with pytest.raises(StoreError, match="another run"):  # one of its rows is gone
+        open_or_create(path, request(fewer, rows=(first,)), resume=True)
+
+
 def test_a_row_names_every_commit_that_worked_on_it(small_spec, tmp_path, monkeypatch):
     def commits(source):
         monkeypatch.setattr(runs, "commit", lambda: source)

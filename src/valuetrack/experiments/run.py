@@ -43,9 +43,10 @@ def worker_count() -> int:
 def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bool) -> RunFolder:
     """Return the folder of a run, new or to go on with.
 
-    Rows may be added to a run of the same spec, preset and first seed; a row that is there keeps
-    the units it was begun with, and what is finished stays as it is. A row that another commit
-    goes on with names both.
+    Rows may be added to a run of the same preset and first seed, also rows that its experiment did
+    not have then, as long as those it had are the same. A row that is there keeps the units it was
+    begun with, and what is finished stays as it is. A row that another commit goes on with names
+    both.
     """
     kind_of(request.spec.name).check(request.spec)
     for row in request.rows:
@@ -65,6 +66,7 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
         for row, made in sources.items():
             entries[row]["commit"] = made
         entries.update({row: _row_entry(request, row) for row in added})
+        manifest |= _fingerprint(request)
         order = [row.id for row in request.spec.rows]
         manifest["rows"] = sorted(entries.values(), key=lambda entry: order.index(entry["id"]))
         folder.write_json("manifest.json", manifest)
@@ -126,8 +128,7 @@ def _manifest(request: Request) -> dict[str, Any]:
         "format": FORMAT,
         "experiment": request.spec.name,
         "preset": request.preset,
-        "spec": request.spec.model_dump(mode="json", exclude_none=True),
-        "spec_hash": request.spec.hash(request.preset),
+        **_fingerprint(request),
         "seeds": {"first": request.first_seed, "count": request.seeds},
         "rows": [_row_entry(request, r.id) for r in request.spec.rows if r.id in request.rows],
         "versions": versions(),
@@ -135,6 +136,19 @@ def _manifest(request: Request) -> dict[str, Any]:
         "machine": machine(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def _fingerprint(request: Request) -> dict[str, Any]:
+    return {
+        "spec": request.spec.model_dump(mode="json", exclude_none=True),
+        "spec_hash": request.spec.hash(request.preset),
+    }
+
+
+def _decisive(spec: dict[str, Any], rows: set[str]) -> dict[str, Any]:
+    """Return all of a specification that decides the numbers of some rows."""
+    own = sorted((row for row in spec["rows"] if row["id"] in rows), key=lambda row: row["id"])
+    return {**spec, "rows": own, "quick": None}
 
 
 def _row_entry(request: Request, row_id: str) -> dict[str, Any]:
@@ -164,22 +178,18 @@ def split_seeds(first: int, count: int, workers: int, most: int) -> list[list[in
 
 
 def _check_same(path: Any, manifest: dict[str, Any], request: Request) -> None:
-    wanted = {
-        "spec_hash": request.spec.hash(request.preset),
-        "preset": request.preset,
-        "first seed": request.first_seed,
-    }
-    there = {**manifest, "first seed": manifest["seeds"]["first"]}
-    for key, value in wanted.items():
-        if there.get(key) != value:
-            differs = (
-                "with other steps or options"
-                if key == "spec_hash"
-                else f"{key} is {there.get(key)!r} there, {value!r} here"
-            )
-            raise StoreError(
-                f"{path} holds another run ({differs}); choose another folder with --out."
-            )
+    rows = {entry["id"] for entry in manifest["rows"]}
+    specs = manifest["spec"], _fingerprint(request)["spec"]
+    differs = []
+    if _decisive(specs[0], rows) != _decisive(specs[1], rows):
+        differs.append("with other steps or options")
+    there = {"preset": manifest["preset"], "first seed": manifest["seeds"]["first"]}
+    here = {"preset": request.preset, "first seed": request.first_seed}
+    differs += [f"{k} is {v!r} there, {here[k]!r} here" for k, v in there.items() if here[k] != v]
+    if differs:
+        raise StoreError(
+            f"{path} holds another run ({differs[0]}); choose another folder with --out."
+        )
     for entry in manifest["rows"]:
         seeds = sum(count for _, count in entry["units"])
         if entry["id"] in request.rows and seeds != request.seeds:
