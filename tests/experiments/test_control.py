@@ -167,6 +167,21 @@ def test_a_run_stopped_twice_goes_on_to_the_same_bits(whole, tmp_path, monkeypat
             np.testing.assert_array_equal(array, kept[1][name])
 
 
+def test_tasks_that_are_stepped_in_python_are_run_and_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "worker_count", lambda: 1)
+    (row,) = (row.model_dump() for row in small_spec().rows if row.id == "cartpole-dqn")
+    spec = small_spec(rows=[row | {"env": "FrozenLake-v1"}])
+    request = Request(spec, "reference", ("cartpole-dqn",), 0, 2)
+    folder = open_or_create(tmp_path / "run", request, resume=True)
+    assert not run(folder, workers=0, stop=StopAfter(5))
+    assert run(folder, workers=0)
+    points = folder.table("points")
+    assert points["training_episodes"].dtype == np.int64
+    played = points["training_episodes"] > 0
+    assert played.sum() > 5
+    np.testing.assert_array_equal(np.isfinite(points["training_return"]), played)
+
+
 def test_a_seed_that_diverges_is_no_result(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "worker_count", lambda: 1)
     spec = small_spec()

@@ -92,7 +92,7 @@ class ControlRun:
         piece = -(-(last - first) // PIECES)
         trace, _ = trainer.run(min(piece, last - trainer.cycles))
         self.returns += np.asarray(trace.returns)
-        self.episodes += np.asarray(trace.episodes)
+        self.episodes += np.asarray(trace.episodes, np.int64)
         return bool(trainer.cycles == last)
 
     def _try_out(self, index: int) -> None:
