@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 RUN = ROOT / "results" / "indoor-escape"
 RUNS = (RUN, *(ROOT / "results" / f"indoor-escape-{which}" for which in ("paper", "100")))
 CONTROL = ROOT / "results" / "classic-control"
+SETTINGS = ROOT / "results" / "lktd-settings"
 DOC = (ROOT / "docs" / "indoor-escape.md").read_text(encoding="utf-8")
 
 
@@ -37,24 +38,26 @@ def test_the_run_is_of_one_clean_commit_and_large_enough():
 
 
 def test_the_numbers_of_classic_control_are_those_of_the_run():
-    measured = table_lines((CONTROL / "tables.md").read_text(encoding="utf-8"))
+    written = [(run / "tables.md").read_text(encoding="utf-8") for run in (CONTROL, SETTINGS)]
+    measured = {line for text in written for line in table_lines(text)}
     text = (ROOT / "docs" / "classic-control.md").read_text(encoding="utf-8")
     shown = [line for line in table_lines(text) if " ± " in line]
     assert len(shown) >= 5
     assert [line for line in shown if line not in measured] == []
 
 
-def test_the_rows_of_classic_control_are_whole_and_of_clean_commits():
-    manifest = json.loads((CONTROL / "manifest.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("run", [CONTROL, SETTINGS], ids=lambda run: run.name)
+def test_the_rows_of_classic_control_are_whole_and_of_clean_commits(run):
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     for row in manifest["rows"]:
         assert "dirty" not in row["commit"]
         assert sum(count for _, count in row["units"]) >= 5
         for first, count in row["units"]:
-            unit = CONTROL / "units" / row["id"] / f"seeds-{first:04d}-{first + count - 1:04d}"
+            unit = run / "units" / row["id"] / f"seeds-{first:04d}-{first + count - 1:04d}"
             assert (unit / "points.parquet").is_file()
 
 
-@pytest.mark.parametrize("run", [*RUNS, CONTROL], ids=lambda run: run.name)
+@pytest.mark.parametrize("run", [*RUNS, CONTROL, SETTINGS], ids=lambda run: run.name)
 def test_the_runs_are_small_enough_to_travel(run):
     assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < 5e6
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import matplotlib as mpl
@@ -43,7 +44,11 @@ _SEVERAL = (
     "#CC79A7",
     "#5D3A9B",
     "#8C6D31",
+    "#999999",
 )
+_WIDTH = 11.0
+_LETTER, _HANDLE = 0.071, 0.7
+"""Inches that a letter of a legend takes, and what stands before and behind a label."""
 _PANELS = ("training return", "evaluation return", "best model so far")
 _STEPS = (1, 2, 2.5, 5, 10)  # of the ticks: round numbers only
 _THRESHOLD: dict[str, Any] = {"color": "#222222", "linewidth": 1, "linestyle": "--", "zorder": 1}
@@ -68,9 +73,14 @@ def task_figure(task: Task, summary: Summary) -> tuple[Figure, str] | None:
     rows = [row for row in task.rows if row.curves is not None]
     if not rows:
         return None
-    figure = _figure(11, 3.8)
-    panels = figure.subplots(1, 3, sharex=True)
     shades, band = _shades(task), len(task.rows) <= CROWD
+    handles = [_legend_line(row, shades[row.id]) for row in task.rows]
+    known = TASKS.get(task.env)
+    if known is not None:
+        handles.append(Line2D([], [], label=_solved(known.solved), **_THRESHOLD))
+    columns = _columns(handles)
+    figure = _figure(_WIDTH, 3.6 + 0.2 * math.ceil(len(handles) / columns))
+    panels = figure.subplots(1, 3, sharex=True)
     for row in rows:
         if row.curves is not None:
             for axes, values in zip(panels, _values(row.curves), strict=True):
@@ -82,14 +92,10 @@ def task_figure(task: Task, summary: Summary) -> tuple[Figure, str] | None:
         axes.margins(x=0.01)
         axes.set_xlim(left=0)
     panels[0].set_ylabel("return")
-    handles = [_legend_line(row, shades[row.id]) for row in task.rows]
-    if (known := TASKS.get(task.env)) is not None:
+    if known is not None:
         for axes in panels[1:]:
             axes.axhline(known.solved, **_THRESHOLD)
-        handles.append(Line2D([], [], label=_solved(known.solved), **_THRESHOLD))
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=4 if band else 3, frameon=False
-    )
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
     names = [row.label for row in task.rows]
     return figure, " ".join([
         "Mean over seeds; the bands leave out the upper and the lower 5 % of the seeds."
@@ -177,6 +183,12 @@ def _legend_line(row: ControlRow, shade: str) -> Line2D:
     count = f"{used} of {total}" if row.diverged else str(total)
     label = f"{plain(row.label)} ({count} {'seed' if total == 1 else 'seeds'})"
     return Line2D([], [], color=shade, linewidth=2, label=label)
+
+
+def _columns(handles: list[Line2D]) -> int:
+    """Return in how many columns, four at most, the legend fits the width of the figure."""
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    return max(1, min(4, int(_WIDTH / (_LETTER * longest + _HANDLE))))
 
 
 def _solved(threshold: float) -> str:
