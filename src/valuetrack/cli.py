@@ -137,7 +137,12 @@ def reproduce(
         str | None, typer.Option(help="Only the rows in this environment; not for indoor-escape.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="How many seeds; 100 by default.")
+        int | None,
+        typer.Option(
+            min=1,
+            max=100_000,
+            help="How many seeds; 100 by default, or as many as a run that is there has.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The first seed.")] = 0,
     steps: Annotated[

@@ -184,12 +184,41 @@ def test_rows_can_be_added_later(small_spec, tmp_path):
     [
         ({"preset": "paper"}, "another run"),
         ({"first": 6}, "another run"),
-        ({"seeds": 4}, "3 seeds, not 4"),
+        ({"seeds": 2}, "3 seeds, more than 2"),
     ],
 )
 def test_another_run_is_never_overwritten(whole, small_spec, changes, sentence):
     with pytest.raises(StoreError, match=sentence):
         open_or_create(whole.path, request(small_spec, **changes), resume=True)
+
+
+def test_seeds_can_be_added_later(small_spec, tmp_path, monkeypatch):
+    def opened(seeds, rows=("dqn",), **how):
+        asked = request(small_spec, rows=rows, seeds=seeds)._replace(**how)
+        return open_or_create(tmp_path / "run", asked, resume=False)
+
+    monkeypatch.setattr(runs, "commit", lambda: "a")
+    folder = opened(2)
+    assert run(folder, workers=0)
+    before = folder.table("metrics")
+    monkeypatch.setattr(runs, "commit", lambda: "b")
+    assert run(opened(3), workers=0)
+    after = folder.table("metrics")
+    old = np.isin(after["seed"], [5, 6])
+    assert set(after["seed"][~old]) == {7}
+    for name, column in before.items():
+        np.testing.assert_array_equal(after[name][old], column)
+    manifest = folder.manifest()
+    assert manifest["seeds"] == {"first": 5, "count": 3}
+    assert [(row["units"], row["commit"]) for row in manifest["rows"]] == [
+        ([[5, 1], [6, 1], [7, 1]], "a, b")
+    ]
+    # Nothing is added where no number was asked for, and a new row gets as many as there are.
+    assert opened(100, seeds_by_default=True).manifest() == manifest
+    rows = opened(100, ("dqn", "sgld-2500"), seeds_by_default=True).manifest()["rows"]
+    assert {row["id"]: sum(count for _, count in row["units"]) for row in rows} == {
+        "dqn": 3, "sgld-2500": 3,
+    }  # fmt: skip
 
 
 def test_rows_that_an_experiment_gains_can_be_added(small_spec, tmp_path):

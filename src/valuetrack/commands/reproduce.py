@@ -99,16 +99,18 @@ def _request(
     quick: bool,
 ) -> runs.Request:
     """Turn the options into what is to be run; what is given wins over ``--quick``."""
+    default_seeds = spec.quick.seeds if quick else DEFAULT_SEEDS
     if quick:
         steps = steps or spec.quick.steps
-        seeds = seeds or spec.quick.seeds
     if steps is not None:
         spec = spec.with_steps(steps)
     default_rows = spec.quick.rows if quick else tuple(row.id for row in spec.rows)
     chosen = default_rows if rows is None else tuple(part.strip() for part in rows.split(","))
     for row in chosen:
         spec.row(row)  # which refuses an unknown one
-    return runs.Request(spec, preset, chosen, first_seed, seeds or DEFAULT_SEEDS)
+    return runs.Request(
+        spec, preset, chosen, first_seed, seeds or default_seeds, seeds_by_default=seeds is None
+    )
 
 
 def _run(

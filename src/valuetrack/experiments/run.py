@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import os
 import platform
@@ -33,6 +34,7 @@ class Request(NamedTuple):
     rows: tuple[str, ...]
     first_seed: int
     seeds: int
+    seeds_by_default: bool = False  # then a run that is there keeps its number
 
 
 def worker_count() -> int:
@@ -44,9 +46,9 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
     """Return the folder of a run, new or to go on with.
 
     Rows may be added to a run of the same preset and first seed, also rows that its experiment did
-    not have then, as long as those it had are the same. A row that is there keeps the units it was
-    begun with, and what is finished stays as it is. A row that another commit goes on with names
-    both.
+    not have then, as long as those it had are the same; and seeds to a row. A row that is there
+    keeps the units it was begun with, and what is finished stays as it is. A row that another
+    commit goes on with names both.
     """
     kind_of(request.spec.name).check(request.spec)
     for row in request.rows:
@@ -56,17 +58,21 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
     folder = RunFolder.open(path)
     manifest = folder.manifest()
     _check_same(path, manifest, request)
+    if request.seeds_by_default:
+        request = request._replace(seeds=manifest["seeds"]["count"])
     entries = {entry["id"]: entry for entry in manifest["rows"]}
-    added = [row for row in request.rows if row not in entries]
-    unfinished = [row for row in request.rows if row in entries and not _done(folder, entries[row])]
-    if unfinished and not resume:
+    there = [row for row in request.rows if row in entries]
+    if not resume and not all(_done(folder, entries[row]) for row in there):
         raise StoreError(f"{path} holds an unfinished run; go on with --resume.")
-    sources = {row: _with_source(entries[row].get("commit")) for row in unfinished}
-    if added or any(entries[row].get("commit") != made for row, made in sources.items()):
-        for row, made in sources.items():
-            entries[row]["commit"] = made
-        entries.update({row: _row_entry(request, row) for row in added})
+    before = copy.deepcopy(entries)
+    for row in request.rows:
+        entry = entries.setdefault(row, _row_entry(request, row))
+        entry["units"] += _more_units(entry, request)
+        if row in there and not _done(folder, entry):
+            entry["commit"] = _with_source(entry.get("commit"))
+    if entries != before:
         manifest |= _fingerprint(request)
+        manifest["seeds"]["count"] = max(manifest["seeds"]["count"], request.seeds)
         order = [row.id for row in request.spec.rows]
         manifest["rows"] = sorted(entries.values(), key=lambda entry: order.index(entry["id"]))
         folder.write_json("manifest.json", manifest)
@@ -162,6 +168,19 @@ def _row_entry(request: Request, row_id: str) -> dict[str, Any]:
     }
 
 
+def _more_units(entry: dict[str, Any], request: Request) -> list[list[int]]:
+    """Return the groups of the seeds that a row does not have yet."""
+    there = _seeds(entry)
+    if there == request.seeds or request.seeds_by_default:
+        return []
+    most = kind_of(request.spec.name).seeds_per_unit
+    return split_seeds(request.first_seed + there, request.seeds - there, worker_count(), most)
+
+
+def _seeds(entry: dict[str, Any]) -> int:
+    return sum(count for _, count in entry["units"])
+
+
 def _with_source(named: str | None) -> str | None:
     """Add the commit of the source tree to those a row names."""
     sources = dict.fromkeys([*(named or "").split(", "), commit() or ""])
@@ -191,11 +210,11 @@ def _check_same(path: Any, manifest: dict[str, Any], request: Request) -> None:
             f"{path} holds another run ({differs[0]}); choose another folder with --out."
         )
     for entry in manifest["rows"]:
-        seeds = sum(count for _, count in entry["units"])
-        if entry["id"] in request.rows and seeds != request.seeds:
+        too_many = _seeds(entry) > request.seeds and not request.seeds_by_default
+        if entry["id"] in request.rows and too_many:
             raise StoreError(
-                f"{path} holds {entry['id']} with {seeds} seeds, not {request.seeds}; "
-                "choose another folder with --out."
+                f"{path} holds {entry['id']} with {_seeds(entry)} seeds, more than "
+                f"{request.seeds}; ask for as many or choose another folder with --out."
             )
 
 
