@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
 
-from tests.programs import SETTINGS, remember_programs
 from valuetrack.algorithms import ALGORITHMS, load
-
-__all__ = ["remember_programs"]
 
 STEPS = 20_000
 OPTIONS = {
@@ -35,16 +30,14 @@ for path in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory, remember_programs):
+def resumed(tmp_path_factory):
     """Train every algorithm half-way here and the rest of the way in a process of its own."""
     folder = tmp_path_factory.mktemp("models")
     paths = {name: folder / f"{name}.vt" for name in ALGORITHMS}
     for name, path in paths.items():
         ALGORITHMS[name]("CartPole-v1", **OPTIONS).learn(STEPS).save(path)
     command = [sys.executable, "-c", GO_ON, *map(str, paths.values())]
-    settings = {"jax_compilation_cache_dir": jax.config.jax_compilation_cache_dir, **SETTINGS}
-    environment = {name.upper(): str(value) for name, value in settings.items()}
-    subprocess.run(command, check=True, env={**os.environ, **environment})
+    subprocess.run(command, check=True)
     return paths
 
 

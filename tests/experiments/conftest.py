@@ -5,10 +5,7 @@ import os
 import jax
 import pytest
 
-from tests.programs import remember_programs
 from valuetrack.experiments.spec import ExperimentSpec, load, parse
-
-__all__ = ["remember_programs"]
 
 
 def shrink(spec: ExperimentSpec) -> ExperimentSpec:

@@ -45,7 +45,8 @@ def compiled_step(
         jax.ShapeDtypeStruct((batch,), jnp.float32),
     )
     key = jax.eval_shape(lambda: jax.random.key(0))
-    return jax.jit(sampler.step).lower(key, state, data).compile()
+    lowered = jax.jit(sampler.step).lower(key, state, data)
+    return lowered.compile({"xla_cpu_use_fusion_emitters": True})
 
 
 def shapes_in(hlo: str) -> set[tuple[int, ...]]:

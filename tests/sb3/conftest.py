@@ -5,9 +5,7 @@ from collections.abc import Iterator
 import jax
 import pytest
 
-from tests.programs import remember_programs
-
-__all__ = ["compile_quickly", "remember_programs"]
+__all__ = ["compile_quickly"]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,14 +11,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from tests.programs import remember_programs
 from tests.small_envs import Counter, Marked
 from valuetrack import agents, networks, priors, schedules
 from valuetrack.envs.lanes import VectorLanes, make_lanes
 from valuetrack.training.compiled import LoopSettings
 from valuetrack.training.host import HostTrainer
-
-__all__ = ["remember_programs"]
 
 STATES = np.array([[0, 0], [3, 1], [7, 2]], np.float32)
 

@@ -1,3 +1,0 @@
-from tests.programs import remember_programs
-
-__all__ = ["remember_programs"]
