@@ -93,6 +93,14 @@ class RunFolder:
         write_atomically(self.path / name, lambda file: file.write(text.encode()))
 
     @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Let no other process change the manifest meanwhile; wait for one that does."""
+        with open(self.path / LOCK, "wb") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
     def lock(self, rows: Iterable[str]) -> Iterator[None]:
         """Keep other processes from running the same rows meanwhile."""
         with contextlib.ExitStack() as held:

@@ -82,35 +82,24 @@ def test_a_finished_run_is_only_reported_again(run):
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="Windows has no groups of processes")
-def test_ctrl_c_in_a_terminal_stops_every_process_where_it_can_go_on(tmp_path):
-    out = tmp_path / "run"
-    for seconds in (3, 12, 48):  # by when the workers train, on a busy machine too
-        code, printed = stopped_after(
-            seconds, "reproduce", "lktd-settings", "--quick", "--out", out
-        )
-        assert code == 130
-        assert "Stopped. The same command goes on from here" in " ".join(printed.split())
-        assert "Traceback" not in printed
-        if list(out.glob("units/*/*/checkpoint.npz")):
-            return
-    pytest.fail("There was no state to go on with.")
-
-
-def stopped_after(seconds, *words):
-    """Run a command, send Ctrl-C to all its processes; return its code and what it printed."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_stops_them_where_they_can_go_on(number, tmp_path):
+    """A terminal sends Ctrl-C to all of them, and `timeout` SIGTERM."""
+    words = ["reproduce", "lktd-settings", "--quick", "--out", str(tmp_path / "run")]
+    programs = tmp_path / "programs"
     with subprocess.Popen(
-        [sys.executable, "-m", "valuetrack.cli", *map(str, words)],
+        [sys.executable, "-m", "valuetrack.cli", *words],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(programs)},
     ) as process:  # fmt: skip
-        units = words[-1] / "units"
-        for _ in range(600):
-            if units.is_dir():  # the workers are being started
-                break
-            time.sleep(0.1)
-        time.sleep(seconds)
-        os.killpg(process.pid, signal.SIGINT)
+        while process.poll() is None and not list(programs.glob("*-cache")):
+            time.sleep(0.1)  # until a worker has compiled something, and so has begun a unit
+        os.killpg(process.pid, number)
         printed, _ = process.communicate(timeout=300)
-    return process.returncode, printed
+    assert process.returncode == 130
+    assert "Stopped. The same command goes on from here" in " ".join(printed.split())
+    assert "Traceback" not in printed
+    assert list((tmp_path / "run").glob("units/*/*/checkpoint.npz"))
 
 
 def test_a_report_is_made_again_from_the_folder_alone(run):

@@ -8,6 +8,17 @@ import pytest
 from valuetrack.experiments.spec import ExperimentSpec, load, parse
 
 
+class StopAfter:
+    """A flag that is raised when it has been asked so often."""
+
+    def __init__(self, asked: int) -> None:
+        self.left = asked
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
 def shrink(spec: ExperimentSpec) -> ExperimentSpec:
     """Return the indoor escape as small as it goes: a run of a second."""
     data = spec.model_dump()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import valuetrack as vt
+from tests.experiments.conftest import StopAfter
 from valuetrack import modelfile
 from valuetrack.algorithms import ALGORITHMS
 from valuetrack.algorithms.options import parse as parse_options
@@ -141,23 +142,13 @@ def test_the_best_agent_is_kept_for_every_seed(whole, row):
         np.testing.assert_array_equal(estimate.samples[0], estimate.latest)
 
 
-class StopAfter:
-    """A flag that is raised when it has been asked so often."""
-
-    def __init__(self, asked):
-        self.left = asked
-
-    def is_set(self):
-        self.left -= 1
-        return self.left < 0
-
-
 def test_a_run_stopped_twice_goes_on_to_the_same_bits(whole, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "worker_count", lambda: 1)
     request = Request(small_spec(), "reference", ("cartpole-lktd", "cartpole-dqn"), 3, 2)
     for asked in (2, 7):
         folder = open_or_create(tmp_path / "run", request, resume=True)
         assert not run(folder, workers=0, stop=StopAfter(asked))
+        assert list(folder.path.glob("units/*/*/checkpoint.npz"))
     folder = open_or_create(tmp_path / "run", request, resume=True)
     assert run(folder, workers=0)
     left, right = whole.table("points"), folder.table("points")
@@ -179,6 +170,7 @@ def test_tasks_that_are_stepped_in_python_are_run_and_go_on(tmp_path, monkeypatc
     request = Request(spec, "reference", ("cartpole-dqn",), 0, 2)
     folder = open_or_create(tmp_path / "run", request, resume=True)
     assert not run(folder, workers=0, stop=StopAfter(5))
+    assert list(folder.path.glob("units/*/*/checkpoint.npz"))
     assert run(folder, workers=0)
     points = folder.table("points")
     assert points["training_episodes"].dtype == np.int64
@@ -249,6 +241,23 @@ def test_unknown_rows_and_experiments_are_refused():
         small_spec().row("x")
     with pytest.raises(SpecError, match="There is no experiment 'classic'"):
         kind_of("classic")
+
+
+def test_labels_follow_a_row_that_now_comes_first(tmp_path):
+    """Rows are named by what sets them apart from the first."""
+    (row,) = (row.model_dump() for row in small_spec().rows if row.id == "cartpole-dqn")
+    slow, quick = (
+        row | {"id": name, "options": row["options"] | {"learning_rate": rate}}
+        for name, rate in (("slow", 1e-4), ("quick", 1e-2))
+    )
+    short = {"quick": {"rows": ["slow"], "seeds": 1, "steps": 200}}
+    for rows in ([slow], [quick, slow]):
+        request = Request(
+            small_spec(rows=rows, **short), "reference", tuple(row["id"] for row in rows), 0, 1
+        )
+        folder = open_or_create(tmp_path / "run", request, resume=True)
+    labels = {entry["id"]: entry["label"] for entry in folder.manifest()["rows"]}
+    assert labels == {"quick": "DQN", "slow": "DQN, learning_rate = 0.0001"}
 
 
 def test_other_step_counts_reach_every_row():

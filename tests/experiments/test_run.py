@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.experiments.conftest import StopAfter
 from valuetrack.experiments import run as runs
 from valuetrack.experiments import unit as units
 from valuetrack.experiments.run import Request, open_or_create, run, split_seeds
@@ -76,21 +77,11 @@ def test_seeds_differ_everywhere(whole):
         assert (by_seed[1] != by_seed[2]).all()
 
 
-class StopAfter:
-    """A flag that is raised when it has been asked so often."""
-
-    def __init__(self, asked: int) -> None:
-        self.left = asked
-
-    def is_set(self) -> bool:
-        self.left -= 1
-        return self.left < 0
-
-
-@pytest.mark.parametrize("asked", [1, 4, 9, 14])
+@pytest.mark.parametrize("asked", [1, 2, 7, 14])
 def test_a_stopped_run_goes_on_to_the_same_bits(whole, small_spec, tmp_path, asked):
     folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
     assert not run(folder, workers=0, stop=StopAfter(asked))
+    assert list(folder.path.glob("units/*/*/checkpoint.npz"))
     again = open_or_create(tmp_path / "run", request(small_spec), resume=True)
     assert run(again, workers=0)
     assert_same(whole, again)
@@ -262,6 +253,41 @@ def test_a_folder_is_run_by_one_process_at_a_time(small_spec, tmp_path):
     folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
     with folder.lock(["lktd-10000"]), pytest.raises(StoreError, match="Another process"):
         run(RunFolder.open(folder.path), workers=0)
+
+
+def test_a_row_that_another_process_is_running_is_not_changed(small_spec, tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    folder = open_or_create(path, request(small_spec), resume=True)
+    before = folder.manifest()
+    monkeypatch.setattr(runs, "commit", lambda: "another")
+    with folder.lock(["lktd-10000"]), pytest.raises(StoreError, match="Another process"):
+        open_or_create(path, request(small_spec, seeds=5), resume=True)
+    assert folder.manifest() == before
+
+
+ADD = """
+import json, sys, time
+from valuetrack.experiments import run as runs
+from valuetrack.experiments.spec import parse
+runs.commit = lambda: time.sleep(1.0)  # so that both read before either writes
+path, row, spec = sys.argv[1], sys.argv[2], parse(json.load(sys.stdin), "stdin")
+runs.open_or_create(path, runs.Request(spec, "reference", (row,), 5, 3), resume=True)
+"""
+
+
+def test_two_processes_can_add_rows_at_once(small_spec, tmp_path):
+    path = tmp_path / "run"
+    folder = open_or_create(path, request(small_spec, rows=("lktd-10000",)), resume=True)
+    given = small_spec.model_dump_json(exclude_none=True)
+    adding = [
+        subprocess.Popen([sys.executable, "-c", ADD, path, row], stdin=subprocess.PIPE, text=True)
+        for row in ("dqn", "bootdqn")
+    ]
+    for process in adding:
+        process.stdin.write(given)
+        process.stdin.close()
+    assert [process.wait(timeout=120) for process in adding] == [0, 0]
+    assert {row["id"] for row in folder.manifest()["rows"]} == {"lktd-10000", "dqn", "bootdqn"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 20, 33, 100])

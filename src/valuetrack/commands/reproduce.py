@@ -62,9 +62,10 @@ def reproduce(
     started = time.monotonic()
     with _stoppable() as stop, _progress(console) as progress:
         finished = _run(folder, request, stop, progress, console)
-    manifest = folder.manifest()
-    manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
-    folder.write_json("manifest.json", manifest)
+    with folder.changing():
+        manifest = folder.manifest()
+        manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
+        folder.write_json("manifest.json", manifest)
     if not finished:
         console.print(f"Stopped. The same command goes on from here; the run is in {path}.")
         return False

@@ -73,10 +73,11 @@ class ControlRun:
             now = time.monotonic()
             self.seconds = spent + now - began
             advance((self.agent.num_timesteps - before) * self.unit.seeds)
-            if stop.is_set() or now - saved > CHECKPOINT_SECONDS:
+            stopped = stop.is_set()  # once: it may be set between two looks
+            if stopped or now - saved > CHECKPOINT_SECONDS:
                 self._save(done)
                 saved = now
-            if stop.is_set():
+            if stopped:
                 return False
         self._finish()
         return True

@@ -56,7 +56,14 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
     if not (Path(path) / "manifest.json").is_file():
         return RunFolder.create(path, _manifest(request))
     folder = RunFolder.open(path)
-    manifest = folder.manifest()
+    with folder.changing():
+        _take_up(folder, request, resume=resume)
+    return folder
+
+
+def _take_up(folder: RunFolder, request: Request, *, resume: bool) -> None:
+    """Add to a manifest what it lacks of a request."""
+    path, manifest = folder.path, folder.manifest()
     _check_same(path, manifest, request)
     if request.seeds_by_default:
         request = request._replace(seeds=manifest["seeds"]["count"])
@@ -64,19 +71,26 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
     there = [row for row in request.rows if row in entries]
     if not resume and not all(_done(folder, entries[row]) for row in there):
         raise StoreError(f"{path} holds an unfinished run; go on with --resume.")
-    before = copy.deepcopy(entries)
+    before, source = copy.deepcopy(entries), commit()
     for row in request.rows:
-        entry = entries.setdefault(row, _row_entry(request, row))
+        if row not in there:
+            entries[row] = _row_entry(request, row, source)
+            continue
+        entry = entries[row]
         entry["units"] += _more_units(entry, request)
-        if row in there and not _done(folder, entry):
-            entry["commit"] = _with_source(entry.get("commit"))
-    if entries != before:
-        manifest |= _fingerprint(request)
-        manifest["seeds"]["count"] = max(manifest["seeds"]["count"], request.seeds)
-        order = [row.id for row in request.spec.rows]
-        manifest["rows"] = sorted(entries.values(), key=lambda entry: order.index(entry["id"]))
+        if not _done(folder, entry):
+            entry["commit"] = _with_source(entry.get("commit"), source)
+    changed = [row for row, entry in entries.items() if entry != before.get(row)]
+    if not changed:
+        return
+    manifest |= _fingerprint(request)
+    manifest["seeds"]["count"] = max(manifest["seeds"]["count"], request.seeds)
+    for entry in entries.values():  # which row is the first of its kind may have changed
+        entry["label"] = request.spec.label(entry["id"])
+    order = [row.id for row in request.spec.rows]
+    manifest["rows"] = sorted(entries.values(), key=lambda entry: order.index(entry["id"]))
+    with folder.lock(changed):  # a row that another process is running stays as it is
         folder.write_json("manifest.json", manifest)
-    return folder
 
 
 def run(
@@ -130,15 +144,20 @@ def planned_units(manifest: dict[str, Any], spec: Spec) -> list[Unit]:
 
 
 def _manifest(request: Request) -> dict[str, Any]:
+    source = commit()
     return {
         "format": FORMAT,
         "experiment": request.spec.name,
         "preset": request.preset,
         **_fingerprint(request),
         "seeds": {"first": request.first_seed, "count": request.seeds},
-        "rows": [_row_entry(request, r.id) for r in request.spec.rows if r.id in request.rows],
+        "rows": [
+            _row_entry(request, row.id, source)
+            for row in request.spec.rows
+            if row.id in request.rows
+        ],
         "versions": versions(),
-        "commit": commit(),
+        "commit": source,
         "machine": machine(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
@@ -157,14 +176,14 @@ def _decisive(spec: dict[str, Any], rows: set[str]) -> dict[str, Any]:
     return {**spec, "rows": own, "quick": None}
 
 
-def _row_entry(request: Request, row_id: str) -> dict[str, Any]:
+def _row_entry(request: Request, row_id: str, source: str | None) -> dict[str, Any]:
     row = request.spec.row(row_id)
     most = kind_of(request.spec.name).seeds_per_unit
     return {
         **row.model_dump(mode="json"),
         "label": request.spec.label(row_id),
         "units": split_seeds(request.first_seed, request.seeds, worker_count(), most),
-        "commit": commit(),  # of its own: rows may be added to a folder later
+        "commit": source,  # of its own: rows may be added to a folder later
     }
 
 
@@ -181,9 +200,9 @@ def _seeds(entry: dict[str, Any]) -> int:
     return sum(count for _, count in entry["units"])
 
 
-def _with_source(named: str | None) -> str | None:
+def _with_source(named: str | None, source: str | None) -> str | None:
     """Add the commit of the source tree to those a row names."""
-    sources = dict.fromkeys([*(named or "").split(", "), commit() or ""])
+    sources = dict.fromkeys([*(named or "").split(", "), source or ""])
     return ", ".join(filter(None, sources)) or None
 
 

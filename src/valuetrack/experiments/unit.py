@@ -175,10 +175,11 @@ class UnitRun:
             now = time.monotonic()
             progress = progress._replace(seconds=spent + now - began)
             advance(self._steps(progress) - before)
-            if stop.is_set() or now - saved > CHECKPOINT_SECONDS:
+            stopped = stop.is_set()  # once: it may be set between two looks
+            if stopped or now - saved > CHECKPOINT_SECONDS:
                 self._save(progress)
                 saved = now
-            if stop.is_set():
+            if stopped:
                 return False
         self._finish(progress)
         return True

@@ -63,7 +63,7 @@ def run_in_processes(
         _listen(processes, messages, halt, advance, stop)
     except KeyboardInterrupt:  # asked for a second time
         for process in processes:
-            process.terminate()
+            process.kill()
         raise
     finally:
         halt.value = 1
@@ -145,7 +145,8 @@ def _listen(
 def _work(path: str, index: int, tasks: Any, messages: Any, halt: Any) -> None:
     """Be a worker: take units until there are none."""
     _end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it is not inherited
+    for number in (signal.SIGINT, signal.SIGTERM):  # which may come to all processes at once
+        signal.signal(number, signal.SIG_IGN)
     _pin(index)
     stop = _Flag(halt)
     folder = RunFolder.open(path)
