@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import pytest
@@ -34,8 +33,13 @@ def pytest_configure() -> None:
     os.environ["XLA_FLAGS"] = "" if trial.returncode else SIMPLER_CODE
 
 
+def as_users_compile() -> dict[str, bool]:
+    """Return the compiler's options for tests of what a program takes, which is users' code."""
+    return {"xla_cpu_use_fusion_emitters": True} if os.environ["XLA_FLAGS"] == SIMPLER_CODE else {}
+
+
 @pytest.fixture(scope="session", autouse=True)
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Compile what is the same in two tests once, whichever process they run in."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # whose folders lie side by side
@@ -45,4 +49,3 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, value in {"jax_compilation_cache_dir": str(folder), **KEEP_ALL}.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
-    return folder

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.conftest import as_users_compile
 from valuetrack import replay
 
 add = jax.jit(replay.add)
@@ -126,8 +127,8 @@ def copied(ring: replay.Replay, key: jax.Array, count: int):
 
 
 def memory(function, *arguments, donate: bool):
-    compiled = jax.jit(function, donate_argnums=0 if donate else ()).lower(*arguments).compile()
-    return compiled.memory_analysis()
+    lowered = jax.jit(function, donate_argnums=0 if donate else ()).lower(*arguments)
+    return lowered.compile(as_users_compile()).memory_analysis()
 
 
 @pytest.mark.parametrize("count", [1, 16])

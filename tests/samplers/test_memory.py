@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.conftest import as_users_compile
 from valuetrack import networks, priors, samplers
 from valuetrack.measurement import Measurement
 
@@ -46,7 +47,7 @@ def compiled_step(
     )
     key = jax.eval_shape(lambda: jax.random.key(0))
     lowered = jax.jit(sampler.step).lower(key, state, data)
-    return lowered.compile({"xla_cpu_use_fusion_emitters": True})
+    return lowered.compile(as_users_compile())
 
 
 def shapes_in(hlo: str) -> set[tuple[int, ...]]:
@@ -81,7 +82,7 @@ def test_the_search_finds_a_quadratic_array() -> None:
                    for j in jax.tree.leaves(J))  # fmt: skip
 
     x = jax.ShapeDtypeStruct((batch, inputs), jnp.float32)
-    shapes = shapes_in(jax.jit(gram).lower(params, x).compile().as_text())
+    shapes = shapes_in(jax.jit(gram).lower(params, x).compile(as_users_compile()).as_text())
     assert any(sum(size >= batch for size in shape) > 1 for shape in shapes)
     assert any(math.prod(shape) > 3 * (p + 2 * batch) for shape in shapes)
 
