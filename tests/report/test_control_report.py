@@ -1,4 +1,5 @@
 import builtins
+import dataclasses
 import io
 import json
 import math
@@ -309,6 +310,17 @@ def test_rows_of_one_algorithm_have_colours_of_their_own_and_are_held_against_th
     assert all(claim.holds for claim in found)
     assert found[0].measured.startswith("+1.0 ± 0.1 (1.0 against 0.0; 3 and 3 seeds)")
     assert "above LKTD" in write_report(folder, console()).read_text(encoding="utf-8")
+
+
+def test_more_rows_than_colours_are_told_apart(reported):
+    folder, _ = reported
+    run, summary = numbers(folder)
+    row = run.tasks[0].rows[0]
+    rows = tuple(dataclasses.replace(row, id=f"row-{i}") for i in range(13))
+    task = dataclasses.replace(run.tasks[0], rows=rows)
+    figure, _ = task_figure(task, {r.id: summary[row.id] for r in rows})
+    lines = figure.axes[0].get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 13
 
 
 def test_a_second_report_is_the_same(reported):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -33,6 +33,8 @@ BAND = (0.05, 0.95)
 CROWD = 4
 """With more lines than this in a panel, bands would hide them."""
 
+_Dashes = Literal["-", "--", ":"]
+
 _OTHER = "#56B4E9"
 _SEVERAL = (
     "#222222",
@@ -46,12 +48,20 @@ _SEVERAL = (
     "#8C6D31",
     "#999999",
 )
+_DASHES: tuple[_Dashes, ...] = ("-", "--", ":")
 _WIDTH = 11.0
 _LETTER, _HANDLE = 0.071, 0.7
 """Inches that a letter of a legend takes, and what stands before and behind a label."""
 _PANELS = ("training return", "evaluation return", "best model so far")
 _STEPS = (1, 2, 2.5, 5, 10)  # of the ticks: round numbers only
 _THRESHOLD: dict[str, Any] = {"color": "#222222", "linewidth": 1, "linestyle": "--", "zorder": 1}
+
+
+class _Look(NamedTuple):
+    """How a row's line looks."""
+
+    colour: str
+    dashes: _Dashes
 
 
 def draw_control(run: ControlRun, summary: Summary) -> list[Drawing]:
@@ -73,8 +83,8 @@ def task_figure(task: Task, summary: Summary) -> tuple[Figure, str] | None:
     rows = [row for row in task.rows if row.curves is not None]
     if not rows:
         return None
-    shades, band = _shades(task), len(task.rows) <= CROWD
-    handles = [_legend_line(row, shades[row.id]) for row in task.rows]
+    looks, band = _looks(task), len(task.rows) <= CROWD
+    handles = [_legend_line(row, looks[row.id]) for row in task.rows]
     known = TASKS.get(task.env)
     if known is not None:
         handles.append(Line2D([], [], label=_solved(known.solved), **_THRESHOLD))
@@ -84,7 +94,7 @@ def task_figure(task: Task, summary: Summary) -> tuple[Figure, str] | None:
     for row in rows:
         if row.curves is not None:
             for axes, values in zip(panels, _values(row.curves), strict=True):
-                _line(axes, row, row.curves.steps, values, shades[row.id], band=band)
+                _line(axes, row, row.curves.steps, values, looks[row.id], band=band)
     for axes, title in zip(panels, _PANELS, strict=True):
         axes.set(title=title, xlabel="environment steps")
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
@@ -149,11 +159,15 @@ def _values(curves: Curves) -> tuple[Floats, ...]:
     return forward_filled(curves.training), curves.evaluation, curves.best
 
 
-def _shades(task: Task) -> dict[str, str]:
-    """Return each row's colour: its algorithm's, unless several rows have the same algorithm."""
+def _looks(task: Task) -> dict[str, _Look]:
+    """Return each row's line: in its algorithm's colour, unless several have the same algorithm.
+
+    Where there are more rows than colours, these come again with other dashes.
+    """
     if len({row.algorithm for row in task.rows}) == len(task.rows):
-        return {row.id: COLOURS.get(row.algorithm, _OTHER) for row in task.rows}
-    return {row.id: _SEVERAL[i % len(_SEVERAL)] for i, row in enumerate(task.rows)}
+        return {row.id: _Look(COLOURS.get(row.algorithm, _OTHER), "-") for row in task.rows}
+    looks = [_Look(colour, dashes) for dashes in _DASHES for colour in _SEVERAL]
+    return {row.id: looks[i % len(looks)] for i, row in enumerate(task.rows)}
 
 
 def _line(
@@ -161,7 +175,7 @@ def _line(
     row: ControlRow,
     steps: npt.NDArray[np.int64],
     values: Floats,
-    shade: str,
+    look: _Look,
     *,
     band: bool,
 ) -> None:
@@ -172,17 +186,19 @@ def _line(
         return
     mean = values[:, known].mean(axis=0)
     above = 3 if row.algorithm == "lktd" else 2  # the figure is about LKTD
-    axes.plot(steps[known], mean, color=shade, linewidth=1.6, zorder=above)
+    axes.plot(
+        steps[known], mean, color=look.colour, linestyle=look.dashes, linewidth=1.6, zorder=above
+    )
     if band and len(values) > 1:
         low, high = np.quantile(values[:, known], BAND, axis=0)
-        axes.fill_between(steps[known], low, high, color=shade, alpha=0.16, linewidth=0)
+        axes.fill_between(steps[known], low, high, color=look.colour, alpha=0.16, linewidth=0)
 
 
-def _legend_line(row: ControlRow, shade: str) -> Line2D:
+def _legend_line(row: ControlRow, look: _Look) -> Line2D:
     used, total = len(row.used), len(row.seeds)
     count = f"{used} of {total}" if row.diverged else str(total)
     label = f"{plain(row.label)} ({count} {'seed' if total == 1 else 'seeds'})"
-    return Line2D([], [], color=shade, linewidth=2, label=label)
+    return Line2D([], [], color=look.colour, linestyle=look.dashes, linewidth=2, label=label)
 
 
 def _columns(handles: list[Line2D]) -> int:
@@ -200,14 +216,14 @@ def _has_iqm(summary: Summary, row: ControlRow) -> bool:
 
 
 def _iqm_panel(axes: Axes, task: Task, summary: Summary) -> None:
-    shades = _shades(task)
+    looks = _looks(task)
     for place, row in enumerate(task.rows):
         figures = summary[row.id]["metrics"]["training_return"]
         if figures["iqm"] is None:
             away = axes.get_yaxis_transform()  # across the panel, whatever the returns are
             axes.text(0.02, place, "no seed to show", transform=away, va="center", color="#5b626b")
             continue
-        shade = shades[row.id]
+        shade = looks[row.id].colour
         values = [v for v in seed_values(row)["training_return"].values() if np.isfinite(v)]
         below = np.full(len(values), place + 0.27)
         axes.scatter(values, below, s=9, color=shade, alpha=0.45, linewidth=0)
