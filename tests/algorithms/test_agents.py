@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import struct
 import subprocess
 import sys
 
@@ -496,31 +495,6 @@ def test_close_closes_what_the_agent_made():
     make("dqn", given).close()
     assert given not in closed
     make("dqn").close()
-
-
-def test_tensorboard_shows_each_seed(tmp_path):
-    board = pytest.importorskip("tensorboardX.proto.event_pb2")
-    record = pytest.importorskip("tensorboardX.record_writer")
-    make("dqn", seeds=2).learn(200, tensorboard=tmp_path, evaluate_every=100, report_every=100)
-    for seed in range(2):
-        (path,) = (tmp_path / f"seed-{seed}").iterdir()
-        shown = {}
-        for message in messages(path.read_bytes(), record):
-            for value in board.Event.FromString(message).summary.value:
-                shown.setdefault(value.tag, []).append(value.simple_value)
-        assert set(shown) == {"rollout/ep_rew_mean", "train/loss", "eval/mean_reward"}
-        assert len(shown["eval/mean_reward"]) == 2
-        assert len(shown["train/loss"]) == 2
-        assert np.isfinite(np.concatenate([*shown.values()])).all()
-
-
-def messages(data, record):
-    """Take a file of records apart: length, checksum, message, checksum."""
-    while data:
-        (length,) = struct.unpack("<Q", data[:8])
-        assert record.masked_crc32c(data[:8]) == struct.unpack("<I", data[8:12])[0]
-        yield data[12 : 12 + length]
-        data = data[16 + length :]
 
 
 def test_an_agent_moves_between_the_trainers(tmp_path):

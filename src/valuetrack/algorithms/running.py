@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from valuetrack.algorithms.board import written_to
 from valuetrack.algorithms.pieces import Heartbeat, Pieces, says_no
 
 NDArray = npt.NDArray[Any]
@@ -69,7 +70,7 @@ def run_training(
     report = _cycles(report_every or -(-total_timesteps // REPORTS), per_cycle)
     evaluate = _cycles(evaluate_every, per_cycle) if evaluate_every else total + 1
     bar = show_progress(agent, total_timesteps) if progress_bar else contextlib.nullcontext()
-    with bar as advance, _board(tensorboard) as write:
+    with bar as advance, written_to(tensorboard, agent.seeds) as write:
 
         def beat() -> bool | None:
             if advance is not None:
@@ -145,39 +146,6 @@ def show_progress(
             bar.update(task, completed=agent.trainer.steps - before, speed=told)
 
         yield advance
-
-
-@contextlib.contextmanager
-def _board(folder: str | os.PathLike[str] | None) -> Iterator[Callable[[Progress], None]]:
-    """Write scalars for TensorBoard, a run for each seed."""
-    if folder is None:
-        yield lambda progress: None
-        return
-    try:
-        from tensorboardX import SummaryWriter  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ImportError(
-            "TensorBoard's files need an extra: pip install 'valuetrack[tensorboard]'."
-        ) from error
-    with contextlib.ExitStack() as open_writers:
-        writers: dict[int, Any] = {}
-
-        def write(progress: Progress) -> None:
-            for place, seed in enumerate(progress.agent.seeds):
-                if seed not in writers:
-                    path = os.path.join(folder, f"seed-{seed}")
-                    writers[seed] = open_writers.enter_context(SummaryWriter(path))
-                scalars = {
-                    "rollout/ep_rew_mean": progress.episode_return[place],
-                    "train/loss": progress.loss[place],
-                }
-                if progress.evaluation is not None:
-                    scalars["eval/mean_reward"] = progress.evaluation[place].mean()
-                for name, value in scalars.items():
-                    if np.isfinite(value):
-                        writers[seed].add_scalar(name, value, progress.steps)
-
-        yield write
 
 
 def _check(function: Any, what: str) -> None:
