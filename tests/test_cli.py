@@ -86,10 +86,11 @@ def test_out_that_cannot_be_written(tmp_path, monkeypatch):
         (ValueError("alpha must be\n  positive"), "alpha must be positive."),
         (TypeError(""), "TypeError."),
         (ImportError("TensorBoard needs an extra."), "TensorBoard needs an extra."),
-        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device."),
-        (OSError(errno.ENOSPC, "No space left", "a/b"), "a/b: No space left."),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error."),
+        (OSError(errno.ENOSPC, "No space", "a/b"),
+         "a/b: No space; free some room, or choose another folder."),
     ],
-)
+)  # fmt: skip
 def test_errors_become_a_sentence(error, line, monkeypatch, tmp_path):
     assert sentence(error) == line
     monkeypatch.setattr("valuetrack.checks.report.run_check", fail_with(error))

@@ -94,7 +94,8 @@ def test_a_full_disk_leaves_the_old_file_and_no_litter(tmp_path):
         file.write(b"half of the new")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         write_atomically(path, fail)
+    assert caught.value.filename == str(path)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

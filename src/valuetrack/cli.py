@@ -7,6 +7,7 @@ command that needs more than a few lines lives in a module of its own and is onl
 from __future__ import annotations
 
 import enum
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,6 +75,7 @@ def sentence(error: Exception) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        text += "; free some room, or choose another folder" * (error.errno == errno.ENOSPC)
     text = " ".join(text.split()) or type(error).__name__
     return text if text.endswith((".", "!", "?")) else f"{text}."
 

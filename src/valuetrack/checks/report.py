@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from valuetrack.checks import cases as suite
 from valuetrack.checks import latent_bias
 from valuetrack.checks.cases import Row
 from valuetrack.checks.linear_gaussian import Gaussian
+from valuetrack.files import write_atomically
 
 FALSE_ALARM = 1e-4
 """How often a check of right samplers may fail; each row gets its share of it."""
@@ -151,8 +151,8 @@ def write_all(
 ) -> Iterator[Path]:
     """Write the results and the figures; yield each path when the file is there."""
     document = json.dumps(as_json(rows, chains=chains, seed=seed), indent=1, ensure_ascii=False)
-    yield write_atomically(out / "check.json", (document + "\n").encode())
-    yield write_atomically(out / "check.md", as_markdown(rows).encode())
+    yield _write(out / "check.json", (document + "\n").encode())
+    yield _write(out / "check.md", as_markdown(rows).encode())
     try:
         from valuetrack.checks import figures  # noqa: PLC0415  (matplotlib is an extra)
     except ModuleNotFoundError as error:
@@ -161,7 +161,7 @@ def write_all(
         console.print(PLOT_HINT, style="yellow", markup=False)
         return
     for name, content in figures.render_all(rows):
-        yield write_atomically(out / name, content)
+        yield _write(out / name, content)
 
 
 def as_json(rows: Sequence[Row], *, chains: int, seed: int) -> dict[str, Any]:
@@ -219,16 +219,6 @@ def prepare_directory(out: Path) -> None:
         pass
 
 
-def write_atomically(path: Path, content: bytes) -> Path:
-    """Write under another name and rename, so that no reader meets half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+def _write(path: Path, content: bytes) -> Path:
+    write_atomically(path, lambda file: file.write(content))
     return path
