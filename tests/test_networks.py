@@ -148,6 +148,14 @@ def test_integer_images_are_scaled_and_float_images_are_not():
     assert not np.allclose(unscaled, apply(params, image), rtol=0.1)
 
 
+def test_images_of_half_precision_are_computed_in_that_of_the_parameters():
+    apply, params = compiled(cnn(IMAGE, 2, **SMALL_CNN))
+    image = draw(IMAGE).astype(np.float16)
+    values = apply(params, image)
+    assert values.dtype == np.float32
+    np.testing.assert_allclose(values, apply(params, image.astype(np.float32)), rtol=1e-6)
+
+
 def test_default_cnn_is_the_nature_network():
     params = jax.eval_shape(cnn((84, 84, 4), 6).init, jax.random.key(0))
     shapes = [layer["w"].shape for layer in params["body"]]

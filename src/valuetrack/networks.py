@@ -174,8 +174,8 @@ def cnn(
     def apply(params: Params, x: Array) -> Array:
         batch_shape = x.shape[:-3]
         x = x.reshape(-1, *image_shape)
-        if jnp.issubdtype(x.dtype, jnp.integer):
-            x = x.astype(params["head"]["w"].dtype) / 255.0
+        scale = 255.0 if jnp.issubdtype(x.dtype, jnp.integer) else 1.0
+        x = x.astype(params["head"]["w"].dtype) / scale  # images may have half the precision
         for layer, (_, _, stride) in zip(params["body"], convolutions, strict=False):
             x = act(_convolve(x, layer["w"], stride) + layer["b"])
         x = x.reshape(*batch_shape, features)
