@@ -27,6 +27,12 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 
+HANDLED = (
+    ValueError, TypeError, OSError, RuntimeError, ImportError, OverflowError, MemoryError,
+)  # fmt: skip
+"""What a command may raise with a sentence for its user."""
+
+
 class Preset(enum.Enum):
     """The two sets of choices on which code and paper differ."""
 
@@ -54,7 +60,7 @@ class Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise  # typer's own ways to end; a reader that has gone ends it quietly
-        except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
+        except HANDLED as error:
             if ctx.params.get("traceback"):
                 raise
             typer.echo(f"Error: {sentence(error)}", err=True)
@@ -120,6 +126,10 @@ def check(
     """Compare every sampler with the exact law it must have on a linear-Gaussian model.
 
     Exits with 1 if a sampler departs from its law.
+
+    Examples
+    --------
+      valuetrack check --quick
     """
     from valuetrack.checks import report  # noqa: PLC0415  (keeps --help fast)
 
@@ -196,7 +206,12 @@ def reproduce(
 def report(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
 ) -> None:
-    """Make the tables, figures and the page of a run again from its folder."""
+    """Make the tables, figures and the page of a run again from its folder.
+
+    Examples
+    --------
+      valuetrack report runs/indoor-escape-quick
+    """
     from valuetrack.report import write_report  # noqa: PLC0415  (keeps --help fast)
     from valuetrack.store import RunFolder  # noqa: PLC0415
 
@@ -257,7 +272,7 @@ def train(
 
     Examples
     --------
-      valuetrack train --env CartPole-v1 --steps 50000 --set step_size=2.5e-5
+      valuetrack train --env CartPole-v1 --steps 50000 --set step_size=1e-4
 
       valuetrack train --algo dqn --env MyEnv-v0 --import my_package --seeds 8 --out runs/mine
     """
@@ -297,7 +312,16 @@ def evaluate(
         typer.Option("--import", metavar="MODULE", help="Import this first, to register yours."),
     ] = None,
 ) -> None:
-    """Play greedy episodes with a saved agent."""
+    """Play greedy episodes with a saved agent.
+
+    Also holds the Q-values at their beginning against the discounted returns.
+
+    Examples
+    --------
+      valuetrack evaluate runs/lktd-CartPole-v1/agent.vt --episodes 20
+
+      valuetrack evaluate agent.vt --env MyEnv-v1 --import my_package
+    """
     from valuetrack.commands import train as command  # noqa: PLC0415  (keeps --help fast)
 
     command.evaluate(
@@ -312,7 +336,12 @@ def envs(
         typer.Option("--import", metavar="MODULE", help="Import this first, to register yours."),
     ] = None,
 ) -> None:
-    """List the environments that can be named, and which of them are compiled."""
+    """List the environments that can be named, and which of them are compiled.
+
+    Examples
+    --------
+      valuetrack envs --import my_package
+    """
     from valuetrack.commands import lists  # noqa: PLC0415  (keeps --help fast)
 
     lists.envs(import_ or [], make_console())
@@ -322,7 +351,12 @@ def envs(
 def algos(
     name: Annotated[str | None, typer.Argument(help="Show the options of this one.")] = None,
 ) -> None:
-    """List the algorithms, or the options of one."""
+    """List the algorithms, or the options of one.
+
+    Examples
+    --------
+      valuetrack algos lktd
+    """
     from valuetrack.commands import lists  # noqa: PLC0415  (keeps --help fast)
 
     lists.algos(name, make_console())

@@ -7,6 +7,7 @@ import json
 import shutil
 import signal
 import textwrap
+import zipfile
 from types import SimpleNamespace
 
 import gymnasium
@@ -355,6 +356,9 @@ def test_lists_name_what_there_is():
         assert name in printed
     options = invoke("algos", "lktd").output
     assert "pseudo_population" in options
+    assert "how many parameter samples are kept" in options
+    for row in ("│ 20000        │ number > 0 ", "│ [256, 256]   │ [whole number >= 1, ...] "):
+        assert row in options
     assert "CartPole-v1" in invoke("envs").output
 
 
@@ -388,6 +392,9 @@ BAD = [
     (["--env", "CartPole-v1", "--set", "step_size=fast"], "step_size"),
     (["--env", "CartPole-v1", "--set", "discount=2"], "discount"),
     (["--env", "CartPole-v1", "--set", "hidden=[0]"], "hidden"),
+    (["--env", "CartPole-v1", "--set", "hidden=[99999999999999999999]"], "hidden"),
+    (["--env", "CartPole-v1", "--set", "replay_capacity=1000000000000000"], "replay_capacity"),
+    (["--env", "CartPole-v1", "--set", "exploration_steps=99999999999999"], "exploration_steps"),
     (["--env", "CartPole-v1", "--set", "activation=relux"], "activation"),
     (["--env", "CartPole-v1", "--set", "seed=1"], "LKTD has no option 'seed'"),
     (["--env", "CartPole-v1", "--backend", "gpu"], "--backend"),
@@ -444,10 +451,49 @@ def test_files_that_are_no_models(content, tmp_path):
     assert result.stderr.count("\n") == 1
 
 
-def test_values_are_json_or_text():
-    pairs = ["a=1", "b=1e-5", "c=[1, 2]", "d=relu", "e=null", "f=x=y"]
-    expected = {"a": 1, "b": 1e-5, "c": [1, 2], "d": "relu", "e": None, "f": "x=y"}
+def test_values_are_json_or_python_or_text():
+    pairs = ["a=1", "b=1e-5", "c=[1, 2]", "d=relu", "e=null", "f=x=y", "g=False", "h=None",
+             "i=(64, 64)", "j='tanh'", "k=true", "l=print(1)", f"m={'[' * 100_000}"]  # fmt: skip
+    expected = {"a": 1, "b": 1e-5, "c": [1, 2], "d": "relu", "e": None, "f": "x=y", "g": False,
+                "h": None, "i": (64, 64), "j": "tanh", "k": True, "l": "print(1)",
+                "m": "[" * 100_000}  # fmt: skip
     assert assignments(pairs, "--set") == expected
+
+
+def test_an_environments_option_may_be_written_as_python_does(tmp_path):
+    out = tmp_path / "run"
+    words = ["--env", "FrozenLake-v1", "--env-set", "is_slippery=False", "--set", "hidden=(8,)"]
+    result = invoke("train", *words, "--algo", "dqn", "--steps", 8, "--episodes", 1, "--out", out)
+    assert result.exit_code == 0, result.output
+    agent = vt.load(out / "agent.vt")
+    assert agent.place.options == {"is_slippery": False}
+    assert len(agent.place.lanes.envs[0].unwrapped.P[0][1]) == 1  # a step leads to one place
+
+
+@pytest.mark.parametrize("content", ["{", "3", "[{}]", '[{"steps": "many"}]'])
+def test_a_damaged_history_is_named(trained, content, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(trained[0], out)
+    (out / "history.json").write_text(content)
+    result = train(out, "--resume", steps=200)
+    assert result.exit_code == 2
+    assert "history.json is damaged" in result.stderr
+    assert (out / "history.json").read_text() == content
+
+
+def test_an_interrupt_waits_until_the_agent_is_made(tmp_path, monkeypatch):
+    made = []
+
+    def begin(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        made.append(True)
+        return SimpleNamespace(num_timesteps=0)
+
+    monkeypatch.setattr("valuetrack.commands.train._begin", begin)
+    result = train(tmp_path / "run")
+    assert (result.exit_code, made) == (130, [True])
+    assert "Interrupted before the first step" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_observations_are_plain_arrays(tmp_path):
@@ -456,8 +502,13 @@ def test_observations_are_plain_arrays(tmp_path):
     np.savez(tmp_path / "parts.npz", np.zeros((2, 3)), np.arange(2))
     (tmp_path / "text.npy").write_text("0 0 0 0")
     (tmp_path / "zip.npy").write_bytes(b"PK\x03\x04 no zip")
+    with zipfile.ZipFile(tmp_path / "other.npz", "w") as file:
+        file.writestr("a.txt", "no array")
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (%d, 4), }" % 2**50
+    huge = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    (tmp_path / "huge.npy").write_bytes(huge)
     assert [part.shape for part in read_observations(tmp_path / "parts.npz")] == [(2, 3), (2,)]
-    for name in ("objects.npy", "text.npy", "zip.npy"):
+    for name in ("objects.npy", "text.npy", "zip.npy", "other.npz", "huge.npy"):
         with pytest.raises(ValueError, match=r"is not an \.npy file of numbers"):
             read_observations(tmp_path / name)
     with pytest.raises(ValueError, match="one row each"):

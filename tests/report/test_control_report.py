@@ -181,7 +181,7 @@ def test_claims_hold_or_do_not(tmp_path):
     error = math.hypot(summary["cartpole-lktd"]["metrics"]["training_return"]["se"], math.sqrt(0.5))
     assert clear.measured == f"+464.0 ± {error:.1f} (476.0 against 12.0; 5 and 5 seeds)"
     noisy = claim(run, summary, "CartPole-v1: LKTD's mean training return above QR-DQN's")
-    assert noisy.holds is True
+    assert noisy.holds is None
     assert noisy.measured.endswith("; within the noise")
     solved = claim(run, summary, "CartPole-v1: at least 8 of 10")
     assert (solved.holds, solved.measured) == (True, "4 of 5 (80 %)")

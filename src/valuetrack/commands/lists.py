@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from valuetrack.algorithms import ALGORITHMS
+from valuetrack.algorithms.options import MOST
 from valuetrack.commands.train import algorithm_type, import_modules
 from valuetrack.envs import IN_JAX
 
@@ -26,6 +30,9 @@ CONTINUOUS = (
     "gymnasium.envs.phys2d.pendulum:",
 )
 """Environments of Gymnasium's with continuous actions, unless their options say otherwise."""
+TYPES = {"integer": "whole number", "boolean": "true or false", "null": "null"}
+BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+"""Words of a JSON schema, and what they mean."""
 
 
 def envs(imports: Sequence[str], console: Console) -> None:
@@ -79,8 +86,25 @@ def algos(name: str | None, console: Console) -> None:
         return
     kind = algorithm_type(name)
     table = Table(title=f"Options of {kind.__name__}, for --set and as keyword arguments")
-    table.add_column("option")
-    table.add_column("default")
+    for column in ("option", "default", "allowed"):
+        table.add_column(column)
+    allowed = kind.options_type.model_json_schema()["properties"]
     for key, field in kind.options_type.model_fields.items():
-        table.add_row(key, repr(field.default))
+        table.add_row(key, *map(escape, (json.dumps(field.default), values_of(allowed[key]))))
     console.print(table)
+    console.print((kind.options_type.__doc__ or "").strip(), markup=False, highlight=False)
+
+
+def values_of(schema: Mapping[str, Any]) -> str:
+    """Say in words what a JSON schema allows."""
+    if "anyOf" in schema:
+        return " or ".join(values_of(part) for part in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(schema["enum"])
+    kind = str(schema.get("type", "anything"))
+    if kind == "array":
+        each = schema.get("items") or schema["prefixItems"][0]
+        return f"[{values_of(each)}, ...]"
+    known = {word: schema[word] for word in BOUNDS if schema.get(word, MOST) != MOST}
+    bounds = [f"{BOUNDS[word]} {bound:g}" for word, bound in known.items()]
+    return " ".join([TYPES.get(kind, kind), " and ".join(bounds)]).strip()

@@ -192,8 +192,13 @@ def _history(folder: Path) -> list[dict[str, Any]]:
     path = folder / HISTORY
     if not path.is_file():
         return []
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return list(content)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if all(isinstance(entry["steps"], int) for entry in content):
+            return list(content)
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise ValueError(f"{path} is damaged; move it elsewhere to go on without the history.")
 
 
 def _parts(record: Tracking) -> tuple[Any, Any, Any]:

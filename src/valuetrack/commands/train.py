@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import importlib
 import json
 import os
@@ -76,7 +78,10 @@ def train(
         seed, seeds, backend, assignments(env_options, "--env-set"), assignments(options, "--set")
     )
     folder = out or Path("runs") / f"{kind.name}-{env.replace('/', '-')}"
-    agent = (_go_on if resume else _begin)(folder, kind, env, choices)
+    with stoppable() as stop:  # while JAX compiles, an interrupt would end in a crash
+        agent = (_go_on if resume else _begin)(folder, kind, env, choices)
+    if stop.asked:
+        raise KeyboardInterrupt("Interrupted before the first step; nothing is saved.")
     left = steps - agent.num_timesteps
     if left < 1:
         raise ValueError(
@@ -162,7 +167,11 @@ def import_modules(names: Sequence[str]) -> None:
 
 
 def assignments(pairs: Sequence[str], option: str) -> dict[str, Any]:
-    """Turn ``key=value`` into a dictionary; values are JSON, or else plain text."""
+    """Turn ``key=value`` into a dictionary.
+
+    Values are JSON, or as Python writes them (``False``, ``None``, ``(64, 64)``), or else plain
+    text.
+    """
     found: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -170,11 +179,15 @@ def assignments(pairs: Sequence[str], option: str) -> dict[str, Any]:
             raise ValueError(f"{option} takes key=value, for instance discount=0.9, not {pair!r}.")
         if key.strip() in found:
             raise ValueError(f"{option} sets {key.strip()} twice.")
-        try:
-            found[key.strip()] = json.loads(text)
-        except json.JSONDecodeError:
-            found[key.strip()] = text.strip()
+        found[key.strip()] = _value(text.strip())
     return found
+
+
+def _value(text: str) -> Any:
+    for read in (json.loads, ast.literal_eval):  # which takes literals and runs nothing
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return read(text)
+    return text
 
 
 def read_observations(path: Path) -> Any:
@@ -188,11 +201,13 @@ def read_observations(path: Path) -> Any:
             found = np.load(file, allow_pickle=False)
             if not isinstance(found, np.ndarray):
                 found = dict(found)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        arrays = found if isinstance(found, dict) else {"": found}
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError("There is something else in it.")
+    except (ValueError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{path} is not an .npy file of numbers; write one with numpy.save."
         ) from error
-    arrays = found if isinstance(found, dict) else {"": found}
     if not arrays or any(not array.ndim or not len(array) for array in arrays.values()):
         raise ValueError(f"{path} should hold an array of observations, one row each.")
     unnamed = [f"arr_{place}" for place in range(len(arrays))]

@@ -79,7 +79,7 @@ def _compared(statement: str, summary: Summary, one: ControlRow, other: ControlR
     error, low, high = compared
     measured = f"{difference:+z.1f} ± {error:.1f} ({sides}; {counts})"
     if low <= 0 <= high:
-        measured += "; within the noise"
+        return Claim(statement, f"{measured}; within the noise", None)
     return Claim(statement, measured, difference > 0)
 
 

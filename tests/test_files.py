@@ -1,0 +1,48 @@
+"""Files that are written whole, where links and permissions stay as they are."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from valuetrack.files import write_atomically
+
+
+def write(path, content=b"new"):
+    write_atomically(path, lambda file: file.write(content))
+
+
+def test_a_link_stays_one_and_its_target_is_written(tmp_path):
+    (tmp_path / "kept").mkdir()
+    target, link = tmp_path / "kept" / "file", tmp_path / "link"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    write(link)
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes with names")
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="not a regular file"):
+        write(pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+def test_permissions_are_those_of_the_old_file_or_of_any_new_one(tmp_path):
+    before = os.umask(0o077)
+    try:
+        write(tmp_path / "private")
+        (tmp_path / "shared").write_bytes(b"old")
+        (tmp_path / "shared").chmod(0o664)
+        write(tmp_path / "shared")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"private": 0o600, "shared": 0o664}
