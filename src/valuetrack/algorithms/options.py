@@ -11,6 +11,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import pydantic
 from pydantic import Field
 
+MOST = 2**31 - 1
+"""What a program can count to."""
+
 
 def _no_number(value: Any) -> Any:
     """Refuse what Python or Pydantic would count as a whole number, and nobody means as one."""
@@ -22,8 +25,8 @@ def _no_number(value: Any) -> Any:
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1), pydantic.BeforeValidator(_no_number)]
-MaybeCount = Annotated[int, Field(ge=0), pydantic.BeforeValidator(_no_number)]
+Count = Annotated[int, Field(ge=1, le=MOST), pydantic.BeforeValidator(_no_number)]
+MaybeCount = Annotated[int, Field(ge=0, le=MOST), pydantic.BeforeValidator(_no_number)]
 
 NAMES_OF_SB3 = {
     "gamma": "discount",
@@ -43,7 +46,7 @@ NAMES_OF_SB3 = {
     "verbose": "progress_bar, of learn",
 }
 """What users of Stable-Baselines3 may write, and what it is called here."""
-POOL_BYTES = 64 * 2**20
+POOL_BYTES = 64_000_000
 """What the pool of parameter samples takes at most unless its size is given."""
 POOL_SPAN = 3_000
 """How many updates the pool reaches back unless thinning is given."""
@@ -134,7 +137,7 @@ class SamplerOptions(Options):
         Factor on the gradient of the log-likelihood; 1 is the model as written.
     """
 
-    step_size: Positive = 1e-5
+    step_size: Positive = 5e-5
     pseudo_population: Positive = 20_000
     observation_sd: Positive = 1.0
     prior_sd: Positive = 1.0
@@ -142,7 +145,7 @@ class SamplerOptions(Options):
     prior_wide_weight: Share = 0.5
     form: Literal["q_learning", "sarsa"] = "q_learning"
     gradient: Literal["semi", "full"] = "semi"
-    target_every: Count = 1
+    target_every: Count = 50
     inner_iterations: Count = 5
     inner_power: NotNegative = 0.9
     likelihood_weight: Positive = 1.0
