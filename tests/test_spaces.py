@@ -229,6 +229,14 @@ def test_other_spaces_are_refused(space, inside):
     assert ("['part']" in str(error.value)) == inside
 
 
+def test_the_shapes_of_what_comes():
+    assert encoder(box(3, 9, 8, dtype=PIXELS)).source == (3, 9, 8)
+    assert encoder(MultiDiscrete([[2, 3], [4, 2]])).source == (2, 2)
+    rest = {0: (), 1: {"camera": (2, 5, 3)}}
+    assert encoder(NESTED).source == {"place": (2,), "rest": rest}
+    assert hash(encoder(NESTED)) == hash(encoder(NESTED))
+
+
 def test_a_vector_environment_of_gymnasium():
     env = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync")
     inputs = encoder(env.single_observation_space)

@@ -52,6 +52,8 @@ class Encoder(abc.ABC):
     shape: Shape
     dtype: np.dtype[Any]
     is_image: bool
+    source: Any = field(hash=False)
+    """The shape of an observation as it comes; of a Dict or Tuple, its parts' by their keys."""
 
     def encode(self, observation: Any) -> NumberArray:
         """Encode one observation."""
@@ -154,7 +156,6 @@ def action_mask(
 
 @dataclass(frozen=True)
 class _Image(Encoder):
-    source: Shape
     channels_first: bool
 
     def _encode(self, observation: Any, lead: Shape) -> NumberArray:
@@ -168,7 +169,6 @@ class _Image(Encoder):
 
 @dataclass(frozen=True)
 class _Vector(Encoder):
-    source: Shape
     is_pixels: bool
 
     def _encode(self, observation: Any, lead: Shape) -> NumberArray:
@@ -182,8 +182,6 @@ class _Vector(Encoder):
 
 @dataclass(frozen=True)
 class _Binary(Encoder):
-    source: Shape
-
     def _encode(self, observation: Any, lead: Shape) -> NumberArray:
         array = _numbers(observation, lead + self.source, self.name)
         wrong = (array != 0) & (array != 1)
@@ -196,7 +194,6 @@ class _Binary(Encoder):
 class _OneHot(Encoder):
     """Each component has ``sizes`` values from ``starts`` on, and a slot for each."""
 
-    source: Shape
     sizes: Shape
     starts: Shape
 
@@ -316,7 +313,8 @@ def _vector(space: Space, path: tuple[Any, ...]) -> Encoder:
             items = inside.items() if isinstance(inside, Mapping) else enumerate(inside)
             parts = tuple((key, _vector(part, (*path, key))) for key, part in items)
             length = sum(part.shape[0] for _, part in parts)
-            return _Parts(*common(length), parts, isinstance(inside, Mapping))
+            sources = {key: part.source for key, part in parts}
+            return _Parts(*common(length), sources, parts, isinstance(inside, Mapping))
     kind = type(space).__name__
     raise ValueError(
         f"{name} is in a space of type {kind}, but valuetrack takes Box, Discrete, MultiDiscrete, "

@@ -196,13 +196,25 @@ def test_forms_of_environments():
         ("no such thing", 1, "There is no environment 'no such thing'"),
         ("nowhere/Some-v0", 1, "There is no environment 'nowhere/Some-v0'"),
         ("no_such_module:Some-v0", 1, "There is no environment 'no_such_module:Some-v0'"),
+        ("mine:Some-v0", 1, "Import the module 'mine' first"),
         (Counter(), 2, "One environment object cannot serve 2 runs"),
         (SyncVectorEnv([Counter] * 2), 3, "has 2 environments, and 3 are needed"),
         (3.5, 1, "not float"),
         (None, 1, "not NoneType"),
         (lambda: "CartPole-v1", 1, "returned no gymnasium.Env but a str"),
     ],
-    ids=["id", "text", "namespace", "module", "object", "vector", "number", "none", "builder"],
+    ids=[
+        "id",
+        "text",
+        "namespace",
+        "module",
+        "cure",
+        "object",
+        "vector",
+        "number",
+        "none",
+        "builder",
+    ],
 )
 def test_what_makes_no_lanes(env, count, telling):
     with pytest.raises((ValueError, TypeError)) as error:

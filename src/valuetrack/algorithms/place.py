@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -15,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from valuetrack.algorithms.build import Task
 from valuetrack.envs import IN_JAX
 from valuetrack.envs.lanes import Lanes, make_lanes
+from valuetrack.spaces import Encoder
 
 NDArray = npt.NDArray[Any]
 Backend = Literal["auto", "compiled", "host"]
@@ -113,22 +113,33 @@ class Place:
             return _encode_vector(observation, self.task.shape)
         inputs = self.lanes.inputs
         if isinstance(observation, list):
-            if not observation:
-                raise ValueError("A batch holds at least one observation, and this list is empty.")
-            with contextlib.suppress(ValueError):  # a single one, its numbers as a list
-                return inputs.encode(np.asarray(observation))[None], True
-            return np.stack([inputs.encode(one) for one in observation]), False
+            return _encode_list(observation, inputs)
         try:
             return inputs.encode(observation)[None], True
         except ValueError:
-            count = _batch_size(observation)
+            _refuse_empty(_shape(observation))
+            count = _batch_size(observation, inputs.source)
             if count is None:
                 raise
-            try:
-                return inputs.encode_batch(observation, count), False
-            except ValueError:
-                pass
+        _refuse_empty((count,))
+        return inputs.encode_batch(observation, count), False
+
+
+def _refuse_empty(shape: tuple[int, ...]) -> None:
+    if shape[:1] == (0,):
+        raise ValueError("A batch holds at least one observation.")
+
+
+def _encode_list(observation: list[Any], inputs: Encoder) -> tuple[NDArray, bool]:
+    _refuse_empty((len(observation),))
+    try:  # a single one, its numbers as a list
+        return inputs.encode(np.asarray(observation))[None], True
+    except ValueError:
+        # Numbers that are not an observation each are one that is wrong.
+        numbers = all(isinstance(one, int | float | np.number) for one in observation)
+        if numbers and _batch_size(observation, inputs.source) is None:
             raise
+    return np.stack([inputs.encode(one) for one in observation]), False
 
 
 def _encode_vector(observation: Any, shape: tuple[int, ...]) -> tuple[NDArray, bool]:
@@ -137,6 +148,7 @@ def _encode_vector(observation: Any, shape: tuple[int, ...]) -> tuple[NDArray, b
     except (TypeError, ValueError) as error:
         kind = type(observation).__name__
         raise ValueError(f"An observation is an array of shape {shape}, not a {kind}.") from error
+    _refuse_empty(array.shape)
     if array.shape[-len(shape) :] != shape or array.ndim > len(shape) + 1:
         raise ValueError(
             f"An observation has the shape {shape}, a batch of n of them ('n', *{shape}); "
@@ -170,13 +182,39 @@ def _in_jax(env: Any, options: dict[str, Any], backend: Backend) -> Any:
     return None
 
 
-def _batch_size(observation: Any) -> int | None:
-    """Return the first axis of a batch, or None if this is none."""
-    if isinstance(observation, Mapping):
-        sizes = {_batch_size(part) for part in observation.values()}
-        return sizes.pop() if len(sizes) == 1 else None
-    if isinstance(observation, tuple):
-        sizes = {_batch_size(part) for part in observation}
-        return sizes.pop() if len(sizes) == 1 else None
-    shape = np.shape(observation)
-    return int(shape[0]) if shape else None
+def _batch_size(observation: Any, source: Any) -> int | None:
+    """Return how many observations there are, or None if the shapes are not those of a batch.
+
+    ``source`` is the shape of a single one, as :class:`valuetrack.spaces.Encoder` has it.
+    """
+    if not isinstance(source, Mapping):
+        shape = _shape(observation)
+        return shape[0] if shape and shape[1:] == source else None
+    parts = dict(enumerate(observation)) if isinstance(observation, tuple) else observation
+    if isinstance(parts, Mapping) and set(parts) == set(source):
+        found = {key: _batch_size(parts[key], source[key]) for key in source}
+        sizes = {key: size for key, size in found.items() if size is not None}
+        if len(sizes) == len(found):
+            return _one_size(sizes)
+    # Else single observations one after the other, as in an object array.
+    is_array = isinstance(observation, np.ndarray) and observation.ndim == 1
+    singles = list(observation) if is_array or isinstance(observation, tuple) else []
+    fit = bool(singles) and all(isinstance(one, Mapping | tuple) for one in singles)
+    return len(singles) if fit else None
+
+
+def _one_size(sizes: dict[Any, int]) -> int:
+    if len(set(sizes.values())) > 1:
+        lengths = ", ".join(f"{key!r} has {size}" for key, size in sizes.items())
+        raise ValueError(f"The parts of a batch should be equally long, but {lengths}.")
+    return next(iter(sizes.values()))
+
+
+def _shape(observation: Any) -> tuple[int, ...]:
+    """Return the shape of an array or of nested lists, which is () where they are uneven."""
+    if isinstance(observation, np.ndarray) and observation.dtype == object and observation.ndim:
+        observation = list(observation)  # whose items may be arrays
+    try:
+        return tuple(np.shape(observation))
+    except (TypeError, ValueError):
+        return ()

@@ -7,7 +7,7 @@ from which the lane goes on, which is that of a fresh start if the episode is ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from valuetrack.envs import calls
 from valuetrack.spaces import Encoder, action_count, action_mask, action_offset, encoder
 
 NDArray = npt.NDArray[Any]
@@ -79,14 +80,14 @@ class SingleLanes:
         self.envs = list(envs)
         self.count = len(self.envs)
         first = self.envs[0]
-        self.inputs = encoder(first.observation_space)
-        self.actions = action_count(first.action_space)
-        self.offset = action_offset(first.action_space)
+        self.inputs = encoder(calls.space(first, "observation_space"))
+        choices = calls.space(first, "action_space")
+        self.actions, self.offset = action_count(choices), action_offset(choices)
 
     def reset(self, seeds: Sequence[int]) -> Places:
         """Start an episode in every lane, each with a seed of its own."""
         return self._places(
-            [env.reset(seed=int(seed)) for env, seed in zip(self.envs, seeds, strict=True)]
+            [calls.reset(env, seed=int(seed)) for env, seed in zip(self.envs, seeds, strict=True)]
         )
 
     def step(self, actions: NDArray) -> Arrivals:
@@ -95,17 +96,17 @@ class SingleLanes:
         reward = np.zeros(self.count)
         terminated, truncated = np.zeros((2, self.count), bool)
         for lane, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
-            observation, reward[lane], terminated[lane], truncated[lane], info = env.step(
-                int(action) + self.offset
-            )
+            observation, paid, ended, cut, info = calls.step(env, int(action) + self.offset)
+            reward[lane] = calls.number(env, paid)
+            terminated[lane], truncated[lane] = calls.flag(env, ended), calls.flag(env, cut)
             reached.append((observation, info))
             over = terminated[lane] or truncated[lane]
-            going_on.append(env.reset() if over else (observation, info))
+            going_on.append(calls.reset(env) if over else (observation, info))
         at = self._places(reached, terminated)
         onward = self._places(going_on) if (terminated | truncated).any() else at
         return Arrivals(
             at,
-            _checked(reward),
+            reward.astype(np.float32),
             terminated,
             truncated & ~terminated,
             onward,
@@ -118,7 +119,7 @@ class SingleLanes:
             env.close()
 
     def _places(
-        self, seen: Sequence[tuple[Any, dict[str, Any]]], terminal: NDArray | None = None
+        self, seen: Sequence[tuple[Any, Mapping[str, Any]]], terminal: NDArray | None = None
     ) -> Places:
         observation = np.empty((len(seen), *self.inputs.shape), self.inputs.dtype)
         mask = np.ones((len(seen), self.actions), bool)
@@ -136,9 +137,9 @@ class VectorLanes:
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         self.envs = envs
         self.count = envs.num_envs
-        self.inputs = encoder(envs.single_observation_space)
-        self.actions = action_count(envs.single_action_space)
-        self.offset = action_offset(envs.single_action_space)
+        self.inputs = encoder(calls.space(envs, "single_observation_space"))
+        choices = calls.space(envs, "single_action_space")
+        self.actions, self.offset = action_count(choices), action_offset(choices)
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._was_over = np.zeros(self.count, bool)
 
@@ -146,16 +147,19 @@ class VectorLanes:
         """Start an episode in every lane, each with a seed of its own."""
         each: Any = [int(seed) for seed in seeds]
         try:
-            observation, info = self.envs.reset(seed=each)
-        except gymnasium.error.Error:  # some that are written as vectors take one seed for all
-            observation, info = self.envs.reset(seed=each[0])
+            observation, info = calls.reset(self.envs, seed=each)
+        except calls.EnvironmentFailedError as error:
+            if not isinstance(error.__cause__, gymnasium.error.Error):
+                raise
+            # Some that are written as vectors take one seed for all.
+            observation, info = calls.reset(self.envs, seed=each[0])
         self._was_over = np.zeros(self.count, bool)
         return self._places(observation, info)
 
     def step(self, actions: NDArray) -> Arrivals:
         """Take an action in every lane; where an episode ends, start the next."""
         chosen = np.asarray(actions) + self.offset
-        observation, reward, terminated, truncated, info = self.envs.step(chosen)
+        observation, reward, terminated, truncated, info = calls.step(self.envs, chosen)
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         over = terminated | truncated
         real = np.ones(self.count, bool)
@@ -166,7 +170,7 @@ class VectorLanes:
             reached = going_on = self._places(observation, info, terminated)
             if over.any():
                 # A copy, for it is theirs to change; lanes that go on are told nothing new.
-                fresh, info = self.envs.reset(options={"reset_mask": over.copy()})
+                fresh, info = calls.reset(self.envs, options={"reset_mask": over.copy()})
                 going_on = _where(over, self._places(fresh, info), reached)
         else:
             # The step after an end only resets that lane. Its action is ignored, and what it
@@ -176,7 +180,7 @@ class VectorLanes:
             self._was_over = over
         return Arrivals(
             reached,
-            _checked(reward),
+            calls.numbers(self.envs, reward, self.count),
             terminated,
             truncated & ~terminated,
             going_on,
@@ -188,17 +192,22 @@ class VectorLanes:
         self.envs.close()
 
     def _places(
-        self, observation: Any, info: dict[str, Any], terminal: NDArray | None = None
+        self, observation: Any, info: Mapping[str, Any], terminal: NDArray | None = None
     ) -> Places:
         encoded = self.inputs.encode_batch(observation, self.count)
         return Places(encoded, self._masks(info, terminal))
 
     def _final_places(
-        self, going_on: Places, info: dict[str, Any], over: NDArray, terminated: NDArray
+        self, going_on: Places, info: Mapping[str, Any], over: NDArray, terminated: NDArray
     ) -> Places:
         """Return s' where SAME_STEP has put the fresh start in its place."""
         if not over.any():
             return going_on
+        if "final_obs" not in info:
+            raise ValueError(
+                f"The environment {calls.name_of(self.envs)} starts anew in the step that ends an "
+                'episode, but does not tell where that ended; give it in info["final_obs"].'
+            )
         observation, mask = going_on.observation.copy(), going_on.mask.copy()
         final_info = info.get("final_info", {})
         masks = self._masks(final_info, terminated)
@@ -207,7 +216,7 @@ class VectorLanes:
             mask[lane] = masks[lane]
         return Places(observation, mask)
 
-    def _masks(self, info: dict[str, Any], terminal: NDArray | None = None) -> NDArray:
+    def _masks(self, info: Mapping[str, Any], terminal: NDArray | None = None) -> NDArray:
         """Return the lanes' masks; ``_action_mask`` says which lanes have one in this step."""
         masks = np.ones((self.count, self.actions), bool)
         if "action_mask" not in info:
@@ -257,36 +266,61 @@ def make_lanes(
 
 
 def _builder(env: str | Callable[[], Any], options: dict[str, Any]) -> Callable[[], Any]:
-    if not isinstance(env, str):
-        if not callable(env):
-            raise TypeError(
-                "An environment is an id, a Gymnasium environment, a vector environment or a "
-                f"function that makes one, not {type(env).__name__}."
-            )
-        return env
+    if isinstance(env, str):
+        return _by_id(env, options)
+    if not callable(env):
+        raise TypeError(
+            "An environment is an id, a Gymnasium environment, a vector environment or a "
+            f"function that makes one, not {type(env).__name__}."
+        )
+    who = "The function that makes an environment"
+    if isinstance(env, type):
+        who = f"The constructor of the environment {env.__name__}"
+
+    def build() -> Any:
+        try:
+            return env()
+        except Exception as error:
+            raise calls.not_made(who, error) from error
+
+    return build
+
+
+def _by_id(env: str, options: dict[str, Any]) -> Callable[[], Any]:
+    """Return what makes an environment that is registered; nothing is imported for that.
+
+    Gymnasium would import the module of ``module:Id-v0``, but an id may come from a file, which
+    must not choose what code runs.
+    """
+    module, colon, rest = env.partition(":")
+    if colon:
+        raise ValueError(
+            f"There is no environment {env!r}: an id imports nothing here. Import the module "
+            f"{module!r} first, on the command line with --import, and give the id alone: {rest!r}."
+        )
     try:
-        gymnasium.spec(env)
+        spec = gymnasium.spec(env)
     except (gymnasium.error.Error, ValueError, ModuleNotFoundError) as error:
         raise ValueError(
-            f"There is no environment {env!r}: {_told(error)} `valuetrack envs` "
+            f"There is no environment {env!r}: {calls.told(error)} `valuetrack envs` "
             "lists those there are; import the package that registers your own first."
         ) from error
+    is_ours = str(spec.entry_point).startswith("valuetrack.")
 
     def build() -> Any:
         try:
             return gymnasium.make(env, **options)
         except (gymnasium.error.Error, TypeError) as error:
-            raise ValueError(f"{env} cannot be made: {_told(error)}") from error
+            raise ValueError(f"{env} cannot be made: {calls.told(error)}") from error
+        except Exception as error:
+            if is_ours and isinstance(error, ValueError):
+                raise  # its sentence tells which option is wrong
+            raise calls.not_made(f"The constructor of the environment {env}", error) from error
 
     return build
 
 
-def _told(error: Exception) -> str:
-    """Return an error's message in one line that ends with a full stop."""
-    return " ".join(str(error).split()).rstrip(".") + "."
-
-
-def _mask(info: dict[str, Any], count: int, terminal: bool = False) -> NDArray:
+def _mask(info: Mapping[str, Any], count: int, terminal: bool = False) -> NDArray:
     mask = action_mask(info, count, terminal=terminal)
     return np.ones(count, bool) if mask is None else mask
 
@@ -296,12 +330,3 @@ def _where(which: NDArray, there: Places, elsewhere: Places) -> Places:
     observation, mask = elsewhere.observation.copy(), elsewhere.mask.copy()
     observation[which], mask[which] = there.observation[which], there.mask[which]
     return Places(observation, mask)
-
-
-def _checked(reward: Any) -> NDArray:
-    """Return the rewards as float32, if they are finite numbers."""
-    rewards = np.asarray(reward, np.float32)
-    if not np.isfinite(rewards).all():
-        wrong = rewards[~np.isfinite(rewards)].flat[0]
-        raise ValueError(f"The environment returned a reward that is no finite number: {wrong}.")
-    return rewards
