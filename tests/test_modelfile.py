@@ -339,6 +339,31 @@ def test_a_file_that_the_system_withholds(tmp_path, monkeypatch):
     message(error, tmp_path / "m")
 
 
+@pytest.mark.parametrize("use", [load, lambda path: save(path, ARRAYS, {})], ids=["load", "save"])
+def test_a_name_with_a_null_character(tmp_path, use):
+    for path in ("a\0b", tmp_path / "a\0b"):
+        with pytest.raises(ModelFileError, match="its name holds a null character") as error:
+            use(path)
+        assert str(error.value).isprintable()
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        file_with(DOCUMENT | {"format": 10**4000}),
+        file_with(DOCUMENT, {"x" * 5000: tensor("BOOL", [1], 0, 1)["x"]}, b"\x02"),
+        file_with(DOCUMENT, {"x\n" * 5000: tensor("F8_E5M2", [1], 0, 1)["x"]}, b"1"),
+    ],
+    ids=["format", "values", "dtype"],
+)
+def test_what_a_file_says_is_repeated_in_short(tmp_path, content):
+    (tmp_path / "m").write_bytes(content)
+    with pytest.raises(ModelFileError) as error:
+        load(tmp_path / "m")
+    assert len(message(error, tmp_path / "m")) <= 300
+
+
 def test_a_name_with_a_line_break_does_not_break_the_line(tmp_path):
     with pytest.raises(ModelFileError, match="is not there") as error:
         load(tmp_path / "a\nb")

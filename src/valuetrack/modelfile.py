@@ -60,6 +60,12 @@ LENGTH_BYTES = 8
 HEADER_LIMIT = 100_000_000
 """The longest header in bytes that safetensors reads."""
 
+ECHO = 80
+"""How many characters of a file an error repeats."""
+
+CUT = " ... "
+"""What stands for the characters that it does not."""
+
 
 class ModelFileError(ValueError):
     """A model's file cannot be written or read; the message says why and what to do."""
@@ -81,24 +87,24 @@ def save(
     description
         What JSON can hold, without NaN and infinity. Tuples come back as lists.
     """
-    file_path = Path(path)
+    file_path = _path(path)
     data = _serialise(file_path, arrays, description)
     try:
         if file_path.is_dir():
-            raise _error(file_path, "is a folder; name a file in it")
+            raise file_error(file_path, "is a folder; name a file in it")
         if not file_path.parent.is_dir():
-            raise _error(file_path, "cannot be written: its folder is not there; make it first")
+            raise file_error(file_path, "cannot be written: its folder is not there; make it first")
         write_atomically(file_path, lambda file: file.write(data))
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         cure = "free some space" if is_full else "choose another place"
         reason = error.strerror or type(error).__name__
-        raise _error(file_path, f"cannot be written: {reason}; {cure}") from error
+        raise file_error(file_path, f"cannot be written: {reason}; {cure}") from error
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """Read a model's file: its arrays by name, and its description."""
-    file_path = Path(path)
+    file_path = _path(path)
     data = _read(file_path)
     try:
         tensors = deserialize(data)  # type: ignore[no-untyped-call]
@@ -110,6 +116,13 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], dic
     description = _description(file_path, header.get("__metadata__") or {})
     arrays = {name: _array(file_path, name, **tensor) for name, tensor in tensors}
     return arrays, description
+
+
+def _path(path: str | os.PathLike[str]) -> Path:
+    """Return the path, if a file can have such a name."""
+    if "\0" in str(path):  # the system's functions raise a bare ValueError
+        raise file_error(path, "cannot be a file: its name holds a null character; check the name")
+    return Path(path)
 
 
 def _serialise(
@@ -124,20 +137,20 @@ def _serialise(
         if array.dtype not in DTYPES.values():
             known = ", ".join(str(dtype) for dtype in DTYPES.values())
             problem = f"cannot hold the array {name!r} of dtype {array.dtype}, only {known}"
-            raise _error(path, problem)
+            raise file_error(path, problem)
         if name == "__metadata__":
-            raise _error(path, f"cannot hold an array named {name!r}; choose another name")
+            raise file_error(path, f"cannot hold an array named {name!r}; choose another name")
         ready[name] = array
     try:
         document = {"format": FORMAT, "description": dict(description)}
         text = json.dumps(document, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         problem = "cannot hold this description: JSON takes finite numbers, text, lists and dicts"
-        raise _error(path, problem) from error
+        raise file_error(path, problem) from error
     try:
         return safetensors.numpy.save(ready, metadata={METADATA: text})
     except (SafetensorError, TypeError, ValueError) as error:
-        raise _error(path, "cannot hold these arrays: a name is not valid text") from error
+        raise file_error(path, "cannot hold these arrays: a name is not valid text") from error
 
 
 def _read(path: Path) -> bytes:
@@ -145,20 +158,20 @@ def _read(path: Path) -> bytes:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise _error(path, "is a folder; name the model's file in it")
+            raise file_error(path, "is a folder; name the model's file in it")
         if not stat.S_ISREG(status.st_mode):  # a pipe or a device may have no end
-            raise _error(path, "is not a regular file; copy the model into one")
+            raise file_error(path, "is not a regular file; copy the model into one")
         with open(path, "rb") as file:
             _check_beginning(path, file.read(LENGTH_BYTES + 1), status.st_size)
             file.seek(0)
             return file.read(status.st_size)
     except FileNotFoundError as error:
-        raise _error(path, "is not there; check the name") from error
+        raise file_error(path, "is not there; check the name") from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise _error(path, f"cannot be read: {reason}; check its permissions") from error
+        raise file_error(path, f"cannot be read: {reason}; check its permissions") from error
     except MemoryError as error:
-        raise _error(path, "does not fit into memory; name a smaller file") from error
+        raise file_error(path, "does not fit into memory; name a smaller file") from error
 
 
 def _check_beginning(path: Path, beginning: bytes, size: int) -> None:
@@ -168,12 +181,12 @@ def _check_beginning(path: Path, beginning: bytes, size: int) -> None:
         # A header may be as long as a magic number says, but it begins with a brace.
         if beginning.startswith(magic) and beginning[LENGTH_BYTES:] != b"{":
             problem = f"is {kind}, and not a model of valuetrack; name a file that it saved"
-            raise _error(path, problem)
+            raise file_error(path, problem)
     if len(beginning) <= LENGTH_BYTES:
         raise _damaged(path, "it is cut short")
     length = int.from_bytes(beginning[:LENGTH_BYTES], "little")
     if beginning[LENGTH_BYTES:] != b"{" or length > HEADER_LIMIT:
-        raise _error(path, "is not a model of valuetrack; name a file that it saved")
+        raise file_error(path, "is not a model of valuetrack; name a file that it saved")
     if LENGTH_BYTES + length > size:
         raise _damaged(path, "it is cut short")
 
@@ -182,7 +195,7 @@ def _description(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     """Return the description in the header's metadata, whose format is checked."""
     if METADATA not in metadata:
         problem = "is a safetensors file, but not a model of valuetrack; name a file that it saved"
-        raise _error(path, problem)
+        raise file_error(path, problem)
     try:
         document = json.loads(metadata[METADATA], parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -191,8 +204,9 @@ def _description(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     if type(version) is not int or version < 1:
         raise _damaged(path, "its description has no format number")
     if version > FORMAT:
-        problem = f"was written by a newer valuetrack in format {version}; update valuetrack"
-        raise _error(path, problem)
+        told = shortened(str(version))
+        problem = f"was written by a newer valuetrack in format {told}; update valuetrack"
+        raise file_error(path, problem)
     description = document.get("description")
     if not isinstance(description, dict):
         raise _damaged(path, "its description is not there")
@@ -201,15 +215,17 @@ def _description(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
 
 def _array(path: Path, name: str, dtype: str, shape: list[int], data: bytes) -> npt.NDArray[Any]:
     if dtype not in DTYPES:
-        problem = f"holds the array {name!r} of dtype {dtype}, which valuetrack does not write"
-        raise _error(path, f"{problem}; save the model again")
+        told = shortened(repr(name))
+        problem = f"holds the array {told} of dtype {dtype}, which valuetrack does not write"
+        raise file_error(path, f"{problem}; save the model again")
     try:
         flat = np.frombuffer(data, np.uint8)
         if dtype == "BOOL" and (flat > 1).any():
             raise ValueError("no boolean")
         return flat.view(DTYPES[dtype]).reshape(shape).copy()
     except ValueError as error:
-        raise _damaged(path, f"the array {name!r} is not as its header says") from error
+        told = shortened(repr(name))
+        raise _damaged(path, f"the array {told} is not as its header says") from error
 
 
 def _refuse_constant(text: str) -> None:
@@ -217,9 +233,20 @@ def _refuse_constant(text: str) -> None:
 
 
 def _damaged(path: Path, problem: str) -> ModelFileError:
-    return _error(path, f"is damaged: {problem}; take another copy or save the model again")
+    return file_error(path, f"is damaged: {problem}; take another copy or save the model again")
 
 
-def _error(path: Path, problem: str) -> ModelFileError:
+def file_error(path: Any, problem: str) -> ModelFileError:
+    """Return the error that says in one sentence what is wrong with a file."""
     name = str(path)
-    return ModelFileError(f"{name if name.isprintable() else repr(name)} {problem}.")
+    end = "" if problem.endswith("?") else "."
+    return ModelFileError(f"{name if name.isprintable() else repr(name)} {problem}{end}")
+
+
+def shortened(text: str, most: int = ECHO) -> str:
+    """Return a text of a file in one line of so many characters; what is too much is cut out."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    half = (most - len(CUT)) // 2
+    return f"{line[:half]}{CUT}{line[-half:]}"

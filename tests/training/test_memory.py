@@ -146,9 +146,64 @@ def test_arrays_come_back():
     assert saved["memory.reward"].max() < 90  # what was read is not written to
 
 
+def test_only_filled_rows_are_saved():
+    memory, other = make_memory(capacity=50), make_memory(capacity=50)
+    assert {array.shape[1] for name, array in rings(memory.arrays())} == {0}
+    fill(memory, [0, 1, 1], 4)
+    saved = {name: array.copy() for name, array in memory.arrays().items()}
+    assert {array.shape[1] for name, array in rings(saved)} == {8}
+    fill(other, [0, 1], 30, first=500)  # of which nothing stays
+    other.restore(saved)
+    for ring, wanted in zip(other.rows, memory.rows, strict=True):
+        np.testing.assert_array_equal(ring, wanted)
+
+
+def test_whole_rings_of_older_files_come_back():
+    memory, other = make_memory(), make_memory()
+    fill(memory, [0, 1], 3)
+    whole = {f"memory.{name}": ring for name, ring in memory.rows._asdict().items()}
+    other.restore({**memory.arrays(), **whole})
+    for name, array in memory.arrays().items():
+        np.testing.assert_array_equal(array, other.arrays()[name])
+
+
+def rings(arrays):
+    return [(name, array) for name, array in arrays.items() if name != "memory.written"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memory.written", np.array([3, -1])),
+        ("memory.written", np.array([3, 2])),
+        ("memory.written", np.array([3, 2**62])),
+        ("memory.written", np.array([3.0, 3.0])),
+        ("memory.action", np.full((2, 4), 3, np.int32)),
+        ("memory.next_action", np.full((2, 4), -1, np.int32)),
+        ("memory.reward", np.zeros((2, 3), np.float32)),
+    ],
+)
+def test_what_cannot_be_is_refused(name, value):
+    memory, other = make_memory(), make_memory()
+    fill(memory, [0, 1], 4)
+    saved = memory.arrays()
+    other.restore(saved, most=4)
+    with pytest.raises(ValueError, match="the saved memory"):
+        other.restore({**saved, name: value})
+    with pytest.raises(ValueError, match="cannot be"):
+        other.restore(saved, most=3)
+    np.testing.assert_array_equal(other.written, [4, 4])
+
+
+def filled(count, **options):
+    memory = make_memory(**options)
+    fill(memory, range(len(memory.written)), count)
+    return memory
+
+
 @pytest.mark.parametrize(
     "other",
-    [make_memory(seeds=1), make_memory(capacity=6), make_memory(dtype=np.uint8)],
+    [filled(6, seeds=1), filled(6, capacity=6), filled(6, dtype=np.uint8)],
     ids=["seeds", "capacity", "dtype"],
 )
 def test_a_memory_of_another_size_is_refused(other):

@@ -16,14 +16,14 @@ from valuetrack import __version__, modelfile, posterior
 from valuetrack.agents.base import Agent, AgentState
 from valuetrack.algorithms.build import Task, loop_settings
 from valuetrack.algorithms.estimate import INITIAL, Estimate
-from valuetrack.algorithms.options import Options, parse, tuples
+from valuetrack.algorithms.loading import load_agent
+from valuetrack.algorithms.options import Options, parse
 from valuetrack.algorithms.pieces import Heartbeat
 from valuetrack.algorithms.place import Backend, Place
 from valuetrack.algorithms.playing import play
 from valuetrack.algorithms.running import Callback, run_training
 from valuetrack.algorithms.tracking import Tracking
 from valuetrack.algorithms.views import Views
-from valuetrack.modelfile import ModelFileError
 from valuetrack.training import samples
 from valuetrack.training.evaluation import Episodes
 from valuetrack.training.host import HostTrainer
@@ -213,12 +213,12 @@ class Algorithm:
             pool = jax.tree.map(lambda leaf: leaf[member], self.trainer.samples)
             drawn = np.asarray(self._views.values_of_pool(state, pool, encoded))[order[::-1]]
             drawn = drawn.reshape(-1, *drawn.shape[2:])  # heads count as samples
-        else:
+        else:  # before the first update, or no pool fits: the present parameters alone
             drawn = latest
         latest = latest.mean(axis=0)
         if single:
             drawn, latest = drawn[:, 0], latest[0]
-        if not order:
+        if not self.trainer.updates:
             return Estimate(drawn, latest, INITIAL, is_posterior=False)
         return Estimate(drawn, latest, self.sample_name, self.is_sampler)
 
@@ -278,44 +278,7 @@ class Algorithm:
         cls, path: Any, arrays: Mapping[str, NDArray], description: dict[str, Any], env: Any
     ) -> Self:
         """Make an agent from the content of a model file."""
-        try:
-            saved_env, seeds = description["env"], [int(seed) for seed in description["seeds"]]
-            shape, actions = tuple(description["task"]["shape"]), description["task"]["actions"]
-            backend, replay = description["backend"], bool(description["replay"])
-            first, env_options = seeds[0], dict(description["env_options"])
-            options = tuples(description["options"])
-        except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-            raise ModelFileError(f"{path} is damaged: its description is incomplete.") from error
-        if env is None and saved_env is None:
-            raise ModelFileError(
-                f"{path} was trained in an environment without an id; pass it: "
-                "valuetrack.load(path, env=...)."
-            )
-
-        def make(place: Any, backend: Any) -> Any:
-            known = isinstance(place, str) and place == saved_env
-            given = {"env_options": env_options} if known else {}
-            return cls(place, seed=first, seeds=len(seeds), backend=backend, **given, **options)
-
-        try:
-            where = (saved_env, backend) if env in (None, saved_env) else (env, "auto")
-            agent: Self = make(*where)
-            # Made anew as it was saved, where the other trainer is to go on.
-            saved_as = agent if agent.backend == backend else make(saved_env or env, backend)
-        except ValueError as error:
-            raise ModelFileError(f"{path} cannot be used: {error}") from error
-        if (agent.task.shape, agent.task.actions) != (shape, actions):
-            raise ModelFileError(
-                f"{path} was trained with observations of shape {shape} and {actions} actions; "
-                f"this environment has {agent.task.shape} and {agent.task.actions}."
-            )
-        try:
-            saved_as.trainer.restore(arrays, replay=replay)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{path} is damaged: its arrays do not fit.") from error
-        if saved_as is not agent:
-            agent.trainer.adopt(saved_as.trainer)
-            saved_as.close()
+        agent: Self = load_agent(cls, path, arrays, description, env)
         return agent
 
     def record(self, values: NDArray, every: int) -> None:

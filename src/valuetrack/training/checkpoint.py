@@ -11,6 +11,11 @@ import numpy.typing as npt
 
 from valuetrack import rng
 
+CLOCK = "clock"
+"""The name of the counters among a trainer's arrays."""
+COUNT_LIMIT = 2**31
+"""Counters stay below it: the compiled loop has them as int32."""
+
 
 def to_arrays(tree: Any, prefix: str) -> dict[str, npt.NDArray[Any]]:
     """Return the leaves as NumPy arrays under the names ``prefix0``, ``prefix1``, ..."""
@@ -20,14 +25,31 @@ def to_arrays(tree: Any, prefix: str) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def from_arrays(arrays: Mapping[str, npt.NDArray[Any]], like: Any, prefix: str) -> Any:
+def from_arrays(
+    arrays: Mapping[str, npt.NDArray[Any]], like: Any, prefix: str, first: int = 0
+) -> Any:
     """Return the pytree with the structure of ``like`` and the leaves that were saved.
 
-    Raises ``ValueError`` if a leaf is missing or has another shape or dtype.
+    ``first`` is the number of its first leaf. Raises ``ValueError`` if a leaf is missing or has
+    another shape or dtype.
     """
     leaves, structure = jax.tree.flatten(like)
-    restored = [_restore(arrays.get(f"{prefix}{i}"), leaf) for i, leaf in enumerate(leaves)]
+    restored = [_restore(arrays.get(f"{prefix}{first + i}"), leaf) for i, leaf in enumerate(leaves)]
     return jax.tree.unflatten(structure, restored)
+
+
+def read_clock(arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[int, int, int]:
+    """Return the saved cycles, updates, and the cycle from which on the memory remembers.
+
+    Raises ``ValueError`` if they are missing or cannot be.
+    """
+    saved = arrays.get(CLOCK)
+    if saved is None or saved.dtype.kind not in "iu" or saved.shape != (3,):
+        raise ValueError("the saved clock is not three whole numbers")
+    cycles, updates, emptied = (int(count) for count in saved)
+    if not (0 <= emptied <= cycles < COUNT_LIMIT and 0 <= updates < COUNT_LIMIT):
+        raise ValueError("the saved clock shows a time that cannot be")
+    return cycles, updates, emptied
 
 
 def _restore(saved: npt.NDArray[Any] | None, like: Any) -> Any:

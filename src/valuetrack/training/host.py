@@ -28,7 +28,7 @@ from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.lanes import Lanes, Places
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.training import samples
-from valuetrack.training.checkpoint import from_arrays, to_arrays
+from valuetrack.training.checkpoint import CLOCK, from_arrays, read_clock, to_arrays
 from valuetrack.training.compiled import LoopSettings, Trace
 from valuetrack.training.mapping import groups_for
 from valuetrack.training.memory import Memory, on_host
@@ -197,21 +197,23 @@ class HostTrainer:
         """Return all that goes into a model file: everything but the environments."""
         clock = np.array([self.cycles, self.updates, self.emptied])
         memory = self.memory.arrays() if replay else {}
-        return {**to_arrays(self._groups.join(self.learned), "state."), **memory, "clock": clock}
+        return {**to_arrays(self._groups.join(self.learned), "state."), **memory, CLOCK: clock}
 
     def restore(self, arrays: Mapping[str, NDArray], *, replay: bool = True) -> None:
         """Go on from arrays of :meth:`arrays`; the environments begin new episodes.
 
         Their seeds depend on how far the training is. Without replay, the memory is filled anew.
         """
+        cycles, updates, emptied = read_clock(arrays)
         restored = from_arrays(arrays, self._groups.join(self.learned), "state.")
-        self.learned = self._groups.split(restored)
-        self.cycles, self.updates, self.emptied = (int(count) for count in arrays["clock"])
         if replay:
-            self.memory.restore(arrays)
+            most = (cycles - emptied) * self.settings.transitions_per_cycle
+            self.memory.restore(arrays, most)
         else:
             self.memory.forget()
-            self.emptied = self.cycles
+            emptied = cycles
+        self.learned = self._groups.split(restored)
+        self.cycles, self.updates, self.emptied = cycles, updates, emptied
         self._begin_episodes()
 
     def adopt(self, other: Any) -> None:

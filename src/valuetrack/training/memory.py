@@ -12,6 +12,9 @@ from valuetrack.types import Transition
 
 NDArray = npt.NDArray[Any]
 
+MOST_WRITTEN = 2**62
+"""Counts of transitions stay below it, so that positions in a ring do not overflow."""
+
 
 class Memory:
     """Rings of transitions.
@@ -24,7 +27,7 @@ class Memory:
         self, seeds: int, capacity: int, shape: tuple[int, ...], dtype: Any, actions: int
     ) -> None:
         room = (seeds, capacity)
-        self.capacity = capacity
+        self.capacity, self.actions = capacity, actions
         self.written = np.zeros(seeds, np.int64)
         self.rows = on_host(
             observation=np.zeros((*room, *shape), dtype),
@@ -76,25 +79,57 @@ class Memory:
         return Transition(*(ring[seed, where] for ring in self._rings))
 
     def arrays(self) -> dict[str, NDArray]:
-        """Return what is remembered, as plain arrays."""
-        named = self.rows._asdict().items()
-        return {"memory.written": self.written, **{f"memory.{name}": ring for name, ring in named}}
+        """Return what is remembered, as plain arrays: the rows up to the last that is filled."""
+        rows = int(self.filled.max())
+        named = {f"memory.{name}": ring[:, :rows] for name, ring in self._named.items()}
+        return {"memory.written": self.written, **named}
 
-    def restore(self, arrays: Mapping[str, NDArray]) -> None:
-        """Remember what was saved.
+    def restore(self, arrays: Mapping[str, NDArray], most: int = MOST_WRITTEN) -> None:
+        """Remember what was saved: the filled rows, or the whole rings of older files.
+
+        Parameters
+        ----------
+        arrays
+            Those of :meth:`arrays`.
+        most
+            How many transitions a seed can have written.
 
         Raises
         ------
         ValueError
             If the arrays are not those of a memory of this size.
         """
-        mine = self.arrays()
-        for name, ring in mine.items():
-            saved = arrays.get(name)
-            if saved is None or saved.shape != ring.shape or saved.dtype != ring.dtype:
-                raise ValueError("the saved memory does not fit")
-        for name, ring in mine.items():
-            ring[...] = arrays[name]
+        written = self._saved_written(arrays, most)
+        filled = int(np.minimum(written, self.capacity).max())
+        saved = {name: self._saved_rows(arrays, name, filled) for name in self._named}
+        for chosen in (saved["action"], saved["next_action"]):
+            if ((chosen < 0) | (chosen >= self.actions)).any():
+                raise ValueError("the saved memory holds actions that there are not")
+        self.written = written.copy()
+        self.rows = on_host(**{name: self._ring(name, rows) for name, rows in saved.items()})
+
+    def _saved_written(self, arrays: Mapping[str, NDArray], most: int) -> NDArray:
+        written = arrays.get("memory.written")
+        mine = self.written
+        if written is None or written.shape != mine.shape or written.dtype != mine.dtype:
+            raise ValueError("the saved memory does not fit")
+        if (written < 0).any() or (written >= MOST_WRITTEN).any() or (written > most).any():
+            raise ValueError("the saved memory counts transitions that cannot be")
+        return written
+
+    def _saved_rows(self, arrays: Mapping[str, NDArray], name: str, filled: int) -> NDArray:
+        ring, rows = self._named[name], arrays.get(f"memory.{name}")
+        forms = [(len(ring), count, *ring.shape[2:]) for count in (filled, self.capacity)]
+        if rows is None or rows.shape not in forms or rows.dtype != ring.dtype:
+            raise ValueError("the saved memory does not fit")
+        return rows
+
+    def _ring(self, name: str, rows: NDArray) -> NDArray:
+        """Return a new ring that begins with these rows; the rest of it takes no memory yet."""
+        like = self._named[name]
+        ring = np.zeros(like.shape, like.dtype)
+        ring[:, : rows.shape[1]] = rows
+        return ring
 
     def forget(self) -> None:
         """Hold no transition, as at the beginning."""
@@ -103,6 +138,10 @@ class Memory:
     @property
     def _rings(self) -> tuple[Any, ...]:
         return self.rows
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        return self.rows._asdict()
 
 
 def on_host(**fields: Any) -> Transition:

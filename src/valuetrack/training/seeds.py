@@ -15,9 +15,11 @@ from valuetrack import rng
 from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.base import Environment
 from valuetrack.interrupts import Uninterrupted
-from valuetrack.training.checkpoint import from_arrays, to_arrays
+from valuetrack.training.checkpoint import CLOCK, from_arrays, read_clock, to_arrays
 from valuetrack.training.compiled import Clock, Loop, LoopSettings, SeedState, Trace
+from valuetrack.training.host import Learned
 from valuetrack.training.mapping import groups_for
+from valuetrack.training.packing import Packing
 from valuetrack.types import Params
 
 NDArray = npt.NDArray[Any]
@@ -139,25 +141,57 @@ class CompiledTrainer:
         return np.concatenate([np.asarray(state.diverged) for state in self._states])
 
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
-        """Return all that goes into a model file."""
-        states = [state._replace(pool=()) for state in self._states]
-        if not replay:
-            states = [state._replace(replay=()) for state in states]
+        """Return all that goes into a model file; of the replay memory, the filled rows."""
+        states = [state._replace(pool=(), replay=()) for state in self._states]
+        joined: SeedState = self._groups.join(states)
+        if replay:
+            rows = self._filled(self.cycles - self.emptied)
+            # Cut on the host: a slice on the device is compiled anew for each length.
+            rings = [np.asarray(state.replay)[:, :rows] for state in self._states]
+            joined = joined._replace(replay=rings[0] if len(rings) == 1 else np.concatenate(rings))
         clock = np.array([self.cycles, self.updates, self.emptied])
-        return {**to_arrays(self._groups.join(states), "state."), "clock": clock}
+        return {**to_arrays(joined, "state."), CLOCK: clock}
 
     def restore(self, arrays: Mapping[str, NDArray], *, replay: bool = True) -> None:
         """Go on from arrays of :meth:`arrays`; without replay, the memory is filled anew."""
+        cycles, updates, emptied = read_clock(arrays)
         fresh = self.state
         like = fresh._replace(pool=(), replay=fresh.replay if replay else ())
+        if replay:
+            arrays = self._with_ring(arrays, fresh, self._filled(cycles - emptied))
         state = from_arrays(arrays, like, "state.")
         self._states = self._groups.split(
             state._replace(pool=fresh.pool, replay=state.replay if replay else fresh.replay)
         )
-        self.cycles, self.updates, self.emptied = (int(count) for count in arrays["clock"])
-        if not replay:
-            self.emptied = self.cycles
+        self.cycles, self.updates = cycles, updates
+        self.emptied = emptied if replay else cycles
         self.clock = Clock(*(jnp.int32(c) for c in (self.cycles, self.updates, self.emptied)))
+
+    def _filled(self, cycles: int) -> int:
+        """Return how many rows of a ring are filled after so many cycles."""
+        return min(self.settings.replay_capacity or 0, cycles * self.settings.transitions_per_cycle)
+
+    def _with_ring(
+        self, arrays: Mapping[str, NDArray], fresh: SeedState, filled: int
+    ) -> dict[str, NDArray]:
+        """Return the arrays with whole rings; those of older files are whole already."""
+        before = fresh[: SeedState._fields.index("replay")]
+        name = f"state.{len(jax.tree.leaves(before))}"
+        seeds, capacity, width = fresh.replay.shape
+        saved = arrays.get(name)
+        if saved is None or saved.shape not in ((seeds, n, width) for n in (filled, capacity)):
+            raise ValueError("the saved memory does not fit")
+        self._check_actions(saved)
+        ring = np.zeros(fresh.replay.shape, saved.dtype)
+        ring[:, : saved.shape[1]] = saved
+        return {**arrays, name: ring}
+
+    def _check_actions(self, rows: NDArray) -> None:
+        packing = Packing(tuple(self.env.observation_shape), self.env.num_actions)
+        action = 2 * packing.observation_size
+        chosen = rows[..., [action, action + 3]]  # and the next one
+        if not np.isin(chosen, np.arange(packing.actions)).all():
+            raise ValueError("the saved memory holds actions that there are not")
 
     def adopt(self, other: Any) -> None:
         """Go on with what another trainer's agents have learned; the memory is filled anew."""
@@ -180,6 +214,27 @@ class CompiledTrainer:
         slots = (last[:, None] * heads + np.arange(heads)) % self.loop.settings.pool_size
         pool = np.concatenate([np.asarray(state.pool) for state in self._states])
         return np.moveaxis(pool[:, slots], 0, 1)
+
+
+def learned_in(arrays: Mapping[str, NDArray], like: Learned, *, replay: bool) -> Learned:
+    """Return what was learned by the seeds whose :meth:`CompiledTrainer.arrays` these are.
+
+    Their environment may be unknown. ``like`` has the shapes of the result.
+
+    Raises
+    ------
+    ValueError
+        If the arrays are not those of such agents.
+    """
+    # How many arrays an environment has is not known, but what comes behind them is.
+    last = sum(name.startswith("state.") for name in arrays) - 1
+    samples = last - 1 - len(jax.tree.leaves(like.samples))  # the returns lie between
+    agent = samples - replay - len(jax.tree.leaves(like.agent))
+    return Learned(
+        from_arrays(arrays, like.agent, "state.", agent),
+        from_arrays(arrays, like.samples, "state.", samples),
+        from_arrays(arrays, like.diverged, "state.", last),
+    )
 
 
 def _sum(*parts: Any) -> Any:

@@ -1,0 +1,278 @@
+"""An agent from the content of a model file, which may be damaged or made to do harm.
+
+Nothing is built before the description has been checked against the arrays: a file cannot make
+us allocate, or build environments, far beyond what it holds itself.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy.typing as npt
+from gymnasium.vector import VectorEnv
+
+from valuetrack.algorithms.build import Task, loop_settings
+from valuetrack.algorithms.options import Options, parse, tuples
+from valuetrack.envs.calls import EnvironmentFailedError
+from valuetrack.modelfile import ModelFileError, file_error, shortened
+from valuetrack.training import samples
+from valuetrack.training.checkpoint import from_arrays, read_clock
+from valuetrack.training.compiled import LoopSettings
+from valuetrack.training.host import Learned
+from valuetrack.training.packing import Packing
+from valuetrack.training.seeds import learned_in
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+MOST_LANES = 4_096
+"""How many environments a file may have us build that does not hold as many transitions."""
+TOLD = 180
+"""How many characters of another error are repeated."""
+
+INCOMPLETE = (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError)
+UNFIT = (LookupError, TypeError, ValueError)
+UNUSABLE = (ValueError, ArithmeticError, MemoryError, RuntimeError)
+
+
+class Saved(NamedTuple):
+    """What a file's description says."""
+
+    env: str | None
+    env_options: dict[str, Any]
+    backend: str
+    seeds: list[int]
+    replay: bool
+    task: Task
+    options: dict[str, Any]
+
+
+def load_agent(kind: Any, path: Any, arrays: Arrays, description: dict[str, Any], env: Any) -> Any:
+    """Make an agent of a class from the content of a model file.
+
+    Parameters
+    ----------
+    kind
+        The class.
+    path, arrays, description
+        The file's name and its content.
+    env
+        What stands in for the saved environment, or ``None``.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is not whole, or cannot be used here.
+    """
+    saved = _described(path, description)
+    if env is None and saved.env is None:
+        raise file_error(
+            path,
+            "cannot make its environment, which was saved without an id; pass it: "
+            "valuetrack.load(path, env=...)",
+        )
+    _check_seeds(path, arrays, saved.seeds)
+    try:
+        options = parse(kind.options_type, saved.options, kind.__name__)
+        _check_sizes(path, arrays, saved, options, kind.build)
+        _check_lanes(path, arrays, saved, options, env)
+    except ModelFileError:
+        raise
+    except (*UNFIT, *UNUSABLE) as error:
+        raise file_error(path, f"cannot be used: {_told(error)}") from error
+    agent = _make(kind, path, saved, env)
+    try:
+        _check_task(path, saved.task, agent.task)
+        _restore(path, agent, arrays, saved, env)
+    except BaseException:
+        agent.close()
+        raise
+    return agent
+
+
+def _described(path: Any, description: dict[str, Any]) -> Saved:
+    try:
+        task, env, seeds = description["task"], description["env"], description["seeds"]
+        numbers = [*task["shape"], task["actions"]]
+        options, env_options = description["options"], description["env_options"]
+        backend, replay = description["backend"], bool(description["replay"])
+        shape = Task(tuple(task["shape"]), bool(task["is_image"]), task["actions"])
+        converted = tuples(options)
+        lists, dicts = (seeds, task["shape"]), (options, env_options)
+        fitting = (
+            all(isinstance(value, list) for value in lists)
+            and all(isinstance(value, dict) for value in dicts)
+            and all(type(number) is int and number >= 0 for number in numbers)
+            and backend in ("compiled", "host")
+            and (env is None or isinstance(env, str))
+        )
+    except INCOMPLETE as error:
+        raise _damaged(path, "its description is incomplete") from error
+    if not fitting:
+        raise _damaged(path, "its description is incomplete")
+    return Saved(env, env_options, backend, seeds, replay, shape, converted)
+
+
+def _check_seeds(path: Any, arrays: Arrays, seeds: list[Any]) -> None:
+    """Refuse seeds that cannot be, and others than those whose states were saved."""
+    whole = bool(seeds) and all(type(seed) is int for seed in seeds)
+    if not whole or not 0 <= seeds[0] < 2**32 or seeds[-1] >= 2**32:
+        raise _damaged(path, "its seeds are not whole numbers from 0 to below 2^32")
+    if seeds != list(range(seeds[0], seeds[0] + len(seeds))):
+        raise _damaged(path, "its seeds do not follow one another")
+    states = _states(arrays)
+    if not states or any(state.shape[:1] != (len(seeds),) for state in states):
+        raise _damaged(path, "its arrays do not fit its seeds")
+
+
+def _check_sizes(path: Any, arrays: Arrays, saved: Saved, options: Options, build: Any) -> None:
+    """Refuse a network, a pool or a ring that is larger than what the file holds."""
+    states, seeds = _states(arrays), len(saved.seeds)
+    problem = "its arrays do not fit its options"
+    # Counted before a network is built, which takes time for each layer.
+    if len(options.hidden) + len(options.convolutions or ()) > len(states):
+        raise _damaged(path, problem)
+    agent = build(saved.task, options)
+    settings = loop_settings(options, agent, seeds)
+
+    def start(key: Any) -> Any:
+        state = agent.init(key)
+        return state, samples.empty(state.learner.params, settings.parameter_samples)
+
+    leaves = jax.tree.leaves(jax.eval_shape(start, jax.random.key(0)))
+    needed = seeds * sum(math.prod(leaf.shape) for leaf in leaves)
+    if needed > sum(state.size for state in states):
+        raise _damaged(path, problem)
+    if saved.backend == "compiled":
+        _check_ring(path, saved, settings)
+
+
+def _check_ring(path: Any, saved: Saved, settings: LoopSettings) -> None:
+    """Refuse rings larger than this machine's memory, all of which the compiled trainer takes."""
+    capacity = settings.replay_capacity or 0
+    row = 4 * Packing(saved.task.shape, saved.task.actions).width
+    needed, there = len(saved.seeds) * capacity * row, _memory()
+    if needed > there:
+        size = shortened(f"{needed // 10**9:,}")
+        raise file_error(
+            path,
+            f"cannot be used: its replay memory takes {size} GB, and this machine has "
+            f"{there / 1e9:,.0f} GB; load it on a larger one",
+        )
+
+
+def _check_lanes(path: Any, arrays: Arrays, saved: Saved, options: Options, env: Any) -> None:
+    """Refuse more environments than the file shows that there were."""
+    lanes = len(saved.seeds) * options.environments
+    if saved.backend == "compiled":
+        returns = _states(arrays)[-2:][0]  # of the running episodes, one a lane
+        if returns.shape != (len(saved.seeds), options.environments):
+            raise _damaged(path, "its arrays do not fit its environments")
+        return
+    actions = arrays.get("memory.action")
+    most = MOST_LANES if actions is None else max(MOST_LANES, actions.size)
+    if lanes > most and not isinstance(env, VectorEnv):  # those are there already
+        raise file_error(
+            path,
+            f"asks for {shortened(f'{lanes:,}')} environments, which are more than it holds "
+            "transitions; pass them as one vector environment: valuetrack.load(path, env=...)",
+        )
+
+
+def _make(kind: Any, path: Any, saved: Saved, env: Any) -> Any:
+    """Make the agent in the saved environment, or in the given one."""
+    as_saved = _as_saved(saved, env)
+    place, backend = (saved.env, saved.backend) if as_saved else (env, "auto")
+    given = {"env_options": saved.env_options} if as_saved else {}
+    # What the file says may be wrong in any way; an error in the user's own environment is theirs.
+    caught = (Exception,) if as_saved else UNUSABLE
+    try:
+        return kind(
+            place,
+            seed=saved.seeds[0],
+            seeds=len(saved.seeds),
+            backend=backend,
+            **given,
+            **saved.options,
+        )
+    except caught as error:
+        if isinstance(error, EnvironmentFailedError) and not as_saved:
+            raise
+        raise file_error(path, f"cannot be used: {_told(error)}") from error
+
+
+def _as_saved(saved: Saved, env: Any) -> bool:
+    """Return whether the agent goes on in the environment that the file names."""
+    return env is None or (isinstance(env, str) and env == saved.env)
+
+
+def _check_task(path: Any, saved: Task, here: Task) -> None:
+    if (here.shape, here.actions) == (saved.shape, saved.actions):
+        return
+    shape, actions = shortened(str(saved.shape)), shortened(str(saved.actions))
+    raise file_error(
+        path,
+        f"was trained with observations of shape {shape} and {actions} actions; "
+        f"this environment has {here.shape} and {here.actions}",
+    )
+
+
+def _restore(path: Any, agent: Any, arrays: Arrays, saved: Saved, env: Any) -> None:
+    try:
+        if agent.backend == saved.backend:
+            agent.trainer.restore(arrays, replay=saved.replay)
+        else:
+            _adopt(agent.trainer, arrays, saved)
+    except UNFIT as error:
+        raise _damaged(path, "its arrays do not fit") from error
+    except UNUSABLE as error:
+        if isinstance(error, EnvironmentFailedError) and not _as_saved(saved, env):
+            raise
+        raise file_error(path, f"cannot be used: {_told(error)}") from error
+
+
+def _adopt(trainer: Any, arrays: Arrays, saved: Saved) -> None:
+    """Go on with what another kind of trainer has learned, whose environment is not needed."""
+    like = Learned(trainer.agent_state, trainer.samples, jnp.asarray(trainer.diverged))
+    if saved.backend == "compiled":
+        learned = learned_in(arrays, like, replay=saved.replay)
+    else:
+        learned = from_arrays(arrays, like, "state.")
+    cycles, updates, _ = read_clock(arrays)
+    trainer.adopt(
+        SimpleNamespace(
+            agent_state=learned.agent,
+            samples=learned.samples,
+            diverged=learned.diverged,
+            cycles=cycles,
+            updates=updates,
+        )
+    )
+
+
+def _states(arrays: Arrays) -> list[npt.NDArray[Any]]:
+    """Return the arrays of the trainer's state, in their order."""
+    count = sum(name.startswith("state.") for name in arrays)
+    return [arrays[f"state.{i}"] for i in range(count) if f"state.{i}" in arrays]
+
+
+def _memory() -> float:
+    """Return the bytes of memory of this machine; no limit where it does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
+def _told(error: BaseException) -> str:
+    """Return an error's message in one line without a full stop."""
+    return shortened(str(error) or type(error).__name__, TOLD).rstrip(".")
+
+
+def _damaged(path: Any, problem: str) -> ModelFileError:
+    return file_error(path, f"is damaged: {problem}")
