@@ -13,6 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from tests.small_envs import Broken, Counter, Marked, Picture, Spaced
 from valuetrack.algorithms import DQN, KOVA, LKTD, SGHMC, BootDQN, ModelFileError, load
+from valuetrack.envs.calls import EnvironmentFailedError
 from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.modelfile import save
 
@@ -309,8 +310,9 @@ def test_an_error_of_the_environment_is_not_the_files(saved):
     def builder():
         raise KeyError("my own mistake")
 
-    with pytest.raises(KeyError, match="my own mistake"):
+    with pytest.raises(EnvironmentFailedError, match="my own mistake") as caught:
         load(saved, env=builder)
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_saving_where_there_is_no_folder(tmp_path):

@@ -213,6 +213,35 @@ def test_a_training_that_fails_was_saved_in_time(tmp_path, monkeypatch):
     assert vt.load(tmp_path / "run" / "agent.vt").num_timesteps > 0
 
 
+def test_what_was_learned_before_an_environment_fails_is_saved(tmp_path, monkeypatch):
+    (tmp_path / "my_failing.py").write_text(
+        textwrap.dedent(
+            """
+            import gymnasium
+            from gymnasium.envs.classic_control import CartPoleEnv
+
+            class Failing(CartPoleEnv):
+                steps = 0
+
+                def step(self, action):
+                    self.steps += 1
+                    if self.steps > 100:
+                        raise KeyError("boom")
+                    return super().step(action)
+
+            gymnasium.register("mine/Failing-v0", Failing)
+            """
+        )
+    )
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "run"
+    result = train(out, "--import", "my_failing", env="mine/Failing-v0", steps=400)
+    assert result.exit_code == 1, result.output
+    assert "mine/Failing-v0 failed in step: KeyError: 'boom'" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert vt.load(out / "agent.vt").trainer.updates > 5
+
+
 def test_what_was_cut_in_the_middle_is_not_called_saved(tmp_path):
     def fail():
         raise RuntimeError("Array has been deleted.")

@@ -92,7 +92,9 @@ def load(path: str | os.PathLike[str], env: Any = None) -> Algorithm:
     arrays, description = modelfile.load(path)
     name = description.get("algorithm")
     if not isinstance(name, str) or name not in ALGORITHMS:
-        raise ModelFileError(f"{path} holds the unknown algorithm {name!r}.")
+        raise modelfile.file_error(
+            path, f"holds the unknown algorithm {modelfile.shortened(repr(name))}"
+        )
     return ALGORITHMS[name].from_file(path, arrays, description, env)
 
 

@@ -95,7 +95,7 @@ def build_kova(task: Task, options: opts.KOVAOptions) -> Agent:
     """Make a KOVA agent, if the covariance of its parameters fits into memory."""
     network = build_network(task, options, task.actions)
     count = networks.parameter_count(jax.eval_shape(network.init, jax.random.key(0)))
-    needed, there = 4 * count**2, _memory()
+    needed, there = 4 * count**2, memory_of_machine()
     if needed > there:
         raise ValueError(
             f"KOVA keeps a covariance of {count:,} x {count:,} parameters, {needed / 1e9:,.0f} GB, "
@@ -178,7 +178,7 @@ def _pool(options: opts.Options, agent: Agent, seeds: int) -> tuple[int, int]:
     return samples, options.thinning or max(1, -(-opts.POOL_SPAN // max(1, samples)))
 
 
-def _memory() -> float:
+def memory_of_machine() -> float:
     """Return the bytes of memory of this machine; no limit where it does not tell."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -7,7 +7,6 @@ us allocate, or build environments, far beyond what it holds itself.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-from valuetrack.algorithms.build import Task, loop_settings
+from valuetrack.algorithms.build import Task, loop_settings, memory_of_machine
 from valuetrack.algorithms.options import Options, parse, tuples
 from valuetrack.envs.calls import EnvironmentFailedError
 from valuetrack.modelfile import ModelFileError, file_error, shortened
@@ -156,7 +155,7 @@ def _check_ring(path: Any, saved: Saved, settings: LoopSettings) -> None:
     """Refuse rings larger than this machine's memory, all of which the compiled trainer takes."""
     capacity = settings.replay_capacity or 0
     row = 4 * Packing(saved.task.shape, saved.task.actions).width
-    needed, there = len(saved.seeds) * capacity * row, _memory()
+    needed, there = len(saved.seeds) * capacity * row, memory_of_machine()
     if needed > there:
         size = shortened(f"{needed // 10**9:,}")
         raise file_error(
@@ -259,14 +258,6 @@ def _states(arrays: Arrays) -> list[npt.NDArray[Any]]:
     """Return the arrays of the trainer's state, in their order."""
     count = sum(name.startswith("state.") for name in arrays)
     return [arrays[f"state.{i}"] for i in range(count) if f"state.{i}" in arrays]
-
-
-def _memory() -> float:
-    """Return the bytes of memory of this machine; no limit where it does not tell."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
 
 
 def _told(error: BaseException) -> str:

@@ -29,6 +29,7 @@ from valuetrack.commands.session import (
     save,
     stoppable,
 )
+from valuetrack.envs.calls import EnvironmentFailedError
 from valuetrack.training.evaluation import Episodes
 
 BOARD = "tensorboard"
@@ -116,6 +117,9 @@ def train(
                 )
             except KeyboardInterrupt:
                 stop.asked = True
+            except EnvironmentFailedError:
+                recorder.save()  # what was learned until then
+                raise
             stop.is_deaf = True  # from here on all is saved, which must not be cut off
         save(recorder, stop)
     if tracked is not None:

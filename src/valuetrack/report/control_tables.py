@@ -89,8 +89,8 @@ def control_claims_table(run: ControlRun, summary: Summary, claims: Sequence[Cla
     names = [f"{row.env}, {row.label}" for row in run.rows]
     notes = (
         "Differences ± their standard errors (Welch), seeds as the unit. Within the noise: the "
-        f"{100 * LEVEL:g} % interval of the difference includes zero, so neither side is shown to be "
-        "above the other.",
+        f"{100 * LEVEL:g} % interval of the difference includes zero, so neither side is shown to "
+        "be above the other.",
         *(note for task in run.tasks for note in task_notes(task.env)),
         *_steps_notes(run.rows),
         *_seeds_notes(run.rows, names, run.unfinished()),
