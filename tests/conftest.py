@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -21,7 +22,9 @@ KEEP_ALL = {
 
 
 def pytest_configure() -> None:
-    """Ask for simpler code, here and in all processes, unless this JAX does not know how."""
+    """Let Ctrl-C through, and ask for simpler code if this JAX knows how, here and in children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "XLA_FLAGS" in os.environ:  # someone's choice, or that of the process that began this one
         return
     trial = subprocess.run(

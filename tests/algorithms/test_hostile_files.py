@@ -122,7 +122,7 @@ def test_more_than_the_file_holds_is_not_built(altered, options):
 
 def test_a_ring_that_this_machine_does_not_hold(contents, monkeypatch, tmp_path):
     modelfile.save(tmp_path / "m", *contents["compiled"])
-    monkeypatch.setattr("valuetrack.algorithms.loading._memory", lambda: 20_000.0)
+    monkeypatch.setattr("valuetrack.algorithms.loading.memory_of_machine", lambda: 20_000.0)
     assert "its replay memory takes" in refused(tmp_path / "m")
 
 
