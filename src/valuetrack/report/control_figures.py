@@ -121,15 +121,19 @@ def task_figure(task: Task, summary: Summary) -> tuple[Figure, str] | None:
 
 
 def iqm_figure(run: ControlRun, summary: Summary) -> tuple[Figure, str] | None:
-    """Draw the interquartile mean of every row with its interval, one panel a task."""
+    """Draw the interquartile mean of every row with its interval, one panel a task.
+
+    A panel is as high as its rows need.
+    """
     tasks = [task for task in run.tasks if any(_has_iqm(summary, row) for row in task.rows)]
     if not tasks:
         return None
-    columns = min(2, len(tasks))
-    lines = -(-len(tasks) // columns)
     longest = max(len(task.rows) for task in tasks)
-    figure = _figure(9.6, lines * (0.95 + 0.36 * longest) + 0.4)
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    columns = min(2, len(tasks)) if longest <= CROWD else 1  # labels of many rows are long
+    beside = [tasks[i : i + columns] for i in range(0, len(tasks), columns)]
+    heights = [0.95 + 0.36 * max(len(task.rows) for task in line) for line in beside]
+    figure = _figure(9.6, sum(heights) + 0.4)
+    panels = figure.subplots(len(beside), columns, squeeze=False, height_ratios=heights).ravel()
     for axes, task in zip(panels, tasks, strict=False):
         _iqm_panel(axes, task, summary)
     for axes in panels[len(tasks) :]:
