@@ -1,6 +1,7 @@
 """The command line: fast help, errors in one sentence, exit codes."""
 
 import errno
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -123,3 +124,22 @@ def test_exit_code_is_the_verdict(passed, code, monkeypatch):
     assert result.exit_code == code
     assert seen["out"] == Path("runs/check")
     assert (seen["seed"], seen["chains"], seen["quick"]) == (7, 200, True)
+
+
+def test_an_interrupt_waits_until_a_command_is_imported(monkeypatch):
+    name, found = "valuetrack.commands.lists", []
+
+    class Finder:
+        @staticmethod
+        def find_spec(wanted, path=None, target=None):
+            if wanted == name:
+                signal.raise_signal(signal.SIGINT)
+                found.append(name)
+
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr("valuetrack.commands.lists", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    result = runner.invoke(app, ["algos"])
+    assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
+    assert found
+    assert name in sys.modules

@@ -2,6 +2,7 @@
 
 Nothing heavy is imported before a command runs, so that help and completion answer at once. A
 command that needs more than a few lines lives in a module of its own and is only registered here.
+Ctrl-C waits until that is imported: JAX calls Python from places where an interrupt would be lost.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from valuetrack import __version__
+from valuetrack.interrupts import Uninterrupted
 from valuetrack.programs import keep_programs_by_environment
 
 FAILED = 1
@@ -131,7 +133,8 @@ def check(
     --------
       valuetrack check --quick
     """
-    from valuetrack.checks import report  # noqa: PLC0415  (keeps --help fast)
+    with Uninterrupted():
+        from valuetrack.checks import report  # noqa: PLC0415  (keeps --help fast)
 
     if not report.run_check(out, chains=chains, seed=seed, quick=quick, console=make_console()):
         raise typer.Exit(FAILED)
@@ -182,7 +185,8 @@ def reproduce(
 
       valuetrack reproduce classic-control --env CartPole-v1 --seeds 10
     """
-    from valuetrack.commands import reproduce as command  # noqa: PLC0415  (keeps --help fast)
+    with Uninterrupted():
+        from valuetrack.commands import reproduce as command  # noqa: PLC0415  (keeps --help fast)
 
     finished = command.reproduce(
         experiment,
@@ -212,8 +216,9 @@ def report(
     --------
       valuetrack report runs/indoor-escape-quick
     """
-    from valuetrack.report import write_report  # noqa: PLC0415  (keeps --help fast)
-    from valuetrack.store import RunFolder  # noqa: PLC0415
+    with Uninterrupted():
+        from valuetrack.report import write_report  # noqa: PLC0415  (keeps --help fast)
+        from valuetrack.store import RunFolder  # noqa: PLC0415
 
     console = make_console()
     console.print(f"Report: {write_report(RunFolder.open(run), console)}")
@@ -276,7 +281,8 @@ def train(
 
       valuetrack train --algo dqn --env MyEnv-v0 --import my_package --seeds 8 --out runs/mine
     """
-    from valuetrack.commands import train as command  # noqa: PLC0415  (keeps --help fast)
+    with Uninterrupted():
+        from valuetrack.commands import train as command  # noqa: PLC0415  (keeps --help fast)
 
     is_whole = command.train(
         algo,
@@ -322,7 +328,8 @@ def evaluate(
 
       valuetrack evaluate agent.vt --env MyEnv-v1 --import my_package
     """
-    from valuetrack.commands import train as command  # noqa: PLC0415  (keeps --help fast)
+    with Uninterrupted():
+        from valuetrack.commands import train as command  # noqa: PLC0415  (keeps --help fast)
 
     command.evaluate(
         model, episodes=episodes, seed=seed, env=env, imports=import_ or [], console=make_console()
@@ -342,7 +349,8 @@ def envs(
     --------
       valuetrack envs --import my_package
     """
-    from valuetrack.commands import lists  # noqa: PLC0415  (keeps --help fast)
+    with Uninterrupted():
+        from valuetrack.commands import lists  # noqa: PLC0415  (keeps --help fast)
 
     lists.envs(import_ or [], make_console())
 
@@ -357,7 +365,8 @@ def algos(
     --------
       valuetrack algos lktd
     """
-    from valuetrack.commands import lists  # noqa: PLC0415  (keeps --help fast)
+    with Uninterrupted():
+        from valuetrack.commands import lists  # noqa: PLC0415  (keeps --help fast)
 
     lists.algos(name, make_console())
 
