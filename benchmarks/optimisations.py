@@ -88,7 +88,7 @@ def normal_numbers() -> Comparison:
 
 def quantile_losses() -> Comparison:
     """Compare two ways to the same loss and gradient."""
-    from valuetrack.agents.losses import quantile_huber  # noqa: PLC0415
+    from valuetrack.losses import quantile_huber  # noqa: PLC0415
 
     count, batch = 200, 64
     level = (jnp.arange(count) + 0.5) / count

@@ -6,6 +6,9 @@ import jax.numpy as jnp
 
 from valuetrack.types import Array
 
+POLICY_UNIFORMS = 2
+"""How many uniform numbers an epsilon-greedy action consumes."""
+
 
 def masked_values(q: Array, mask: Array | None) -> Array:
     """Return the Q-values with illegal actions at minus infinity."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.probes import Bandit, Corridor, Treadmill
 from valuetrack import agents, networks, priors, schedules
-from valuetrack.agents.base import Agent
+from valuetrack.learner import Learner
 from valuetrack.training.compiled import Clock, Loop, LoopSettings
 
 GAMMA = 0.5
@@ -29,7 +29,7 @@ SAMPLING = {
     "observation_sd": 0.1,
 }
 
-AGENTS: dict[str, Callable[..., Agent]] = {
+AGENTS: dict[str, Callable[..., Learner]] = {
     "lktd": lambda env: agents.lktd(_network(env), priors.gaussian(3.0), **SAMPLING),
     "lktd-full": lambda env: agents.lktd(
         _network(env), priors.gaussian(3.0), gradient="full", **SAMPLING
@@ -106,7 +106,7 @@ def test_bootstrapped_heads_differ_and_each_one_acts():
     env = Bandit()
     agent = AGENTS["bootdqn"](env)
     state = agent.init(jax.random.key(0))
-    values = agent.values(state, jnp.ones((1, 1)))
+    values = agent.values(jax.random.key(0), state, jnp.ones((1, 1)))
     assert values.shape == (HEADS, 1, 2)
     assert len(np.unique(np.asarray(values)[:, 0, 0])) == HEADS
     heads = {int(agent.init(jax.random.key(seed)).head) for seed in range(30)}
@@ -124,7 +124,7 @@ def test_target_network_is_copied_at_its_interval():
     copied = []
     for t in range(7):
         state, _ = agent.update(jax.random.key(t), state, batch)
-        same = jax.tree.map(lambda a, b: bool(jnp.all(a == b)), state.target, state.learner.params)
+        same = jax.tree.map(lambda a, b: bool(jnp.all(a == b)), state.target, state.sampler.params)
         copied.append(all(jax.tree.leaves(same)))
     assert copied == [True, False, False, True, False, False, True]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import as_users_compile
-from valuetrack.agents.losses import quantile_huber
+from valuetrack.losses import quantile_huber
 
 
 def plain(current, target):

@@ -25,7 +25,7 @@ def test_every_row_can_be_built(row, preset):
     state = jax.eval_shape(loop.init, jax.random.key(0))
     outputs = {"bootdqn": 40, "qrdqn": 40}.get(row.algorithm, 4)
     expected = 2 * 32 + 32 + 32 * 32 + 32 + 32 * outputs + outputs
-    assert parameter_count(state.agent.learner.params) == expected
+    assert parameter_count(state.agent.sampler.params) == expected
 
 
 def test_the_presets_differ_where_code_and_paper_do():

@@ -59,14 +59,14 @@ def test_the_same_seed_gives_the_same_bits(name):
     )
     assert one.learner.updates == 10
     assert same_bits(one, again)
-    params = "agent.learner.params.head.w"
+    params = "agent.sampler.params.head.w"
     assert not np.array_equal(arrays(one)[params], arrays(other)[params])
 
 
 def test_the_three_are_three_samplers():
     models = [make(kind).learn(24) for kind in ALGORITHMS.values()]
     assert [model.learner.updates for model in models] == [1, 1, 1]
-    learned = [arrays(model)["agent.learner.params.head.w"] for model in models]
+    learned = [arrays(model)["agent.sampler.params.head.w"] for model in models]
     for one, other in itertools.combinations(learned, 2):
         assert not np.array_equal(one, other)
 
@@ -105,7 +105,7 @@ def test_updates_are_those_of_the_agent_one_after_the_other():
 
 def test_the_target_is_copied_by_the_clock_of_environment_steps():
     model = make(learning_starts=0, target_update_interval=10, train_freq=5)
-    params, target = "agent.learner.params.head.w", "agent.target.head.w"
+    params, target = "agent.sampler.params.head.w", "agent.target.head.w"
     start = arrays(model)[target]
     model.learn(5)
     assert np.array_equal(arrays(model)[target], start)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import as_users_compile
-from valuetrack import agents, networks, priors, schedules
+from valuetrack import agents, networks, priors, rng, schedules
 from valuetrack.envs.indoor_escape import IndoorEscape, observations
 from valuetrack.training import samples
 from valuetrack.training.checkpoint import from_arrays, to_arrays
@@ -117,7 +117,7 @@ def test_the_pool_holds_the_values_after_each_update():
     expected = []
     for _ in range(8):
         state, clock, _ = compiled(loop).train(state, clock, 1)
-        expected.append(np.asarray(values(state.agent, loop.tracked))[0])
+        expected.append(np.asarray(values(rng.key(0), state.agent, loop.tracked))[0])
     pool = np.asarray(state.pool)
     np.testing.assert_allclose(pool[(np.arange(2, 8)) % 6], expected[2:], rtol=1e-5, atol=1e-6)
 
@@ -144,9 +144,9 @@ def test_a_seed_does_not_depend_on_its_neighbours():
 def test_a_seed_that_diverges_is_flagged_and_leaves_the_others_alone():
     loop = make_loop()
     state = compiled(loop).init_many(jnp.arange(3))
-    broken = jax.tree.map(lambda p: p.at[1].set(jnp.nan), state.agent.learner.params)
+    broken = jax.tree.map(lambda p: p.at[1].set(jnp.nan), state.agent.sampler.params)
     sick = state._replace(
-        agent=state.agent._replace(learner=state.agent.learner._replace(params=broken))
+        agent=state.agent._replace(sampler=state.agent.sampler._replace(params=broken))
     )
     clock = Clock(jnp.int32(4), jnp.int32(0))
     healthy, _, _ = compiled(loop).train_many(state, clock, 20)
@@ -199,7 +199,7 @@ def test_several_updates_a_cycle_each_have_a_batch_of_their_own():
     state, clock, _ = compiled(many).collect(state, clock, 3)
     after, later, trace = compiled(many).train(state, clock, 1)
     assert (int(later.cycles), int(later.updates)) == (4, 3)
-    assert int(after.agent.learner.updates) == 3
+    assert int(after.agent.sampler.updates) == 3
     values = np.asarray(after.pool)[:3]
     assert len({row.tobytes() for row in values}) == 3  # one entry after each update
     assert np.isfinite(trace.squared_residual)
@@ -219,7 +219,7 @@ def test_parameter_samples_are_the_last_of_every_so_many_updates(thinning):
     seen = []
     for _ in range(8):  # two updates each, of which the second is seen from outside
         state, clock, _ = compiled(loop).train(state, clock, 1)
-        seen.append((int(clock.updates), np.asarray(state.agent.learner.params["head"]["w"])))
+        seen.append((int(clock.updates), np.asarray(state.agent.sampler.params["head"]["w"])))
     kept = np.asarray(state.samples["head"]["w"])
     slots = samples.newest_first(4, 16, thinning)
     assert len(slots) == len(set(slots)) == 4

@@ -268,10 +268,10 @@ def test_tracking_changes_nothing():
 def test_a_seed_that_diverges_is_flagged_and_leaves_the_others_alone():
     healthy, sick = make_trainer((0, 1, 2)), make_trainer((0, 1, 2))
     learned = sick._groups.join(sick.learned)
-    learner = learned.agent.learner
-    broken = jax.tree.map(lambda p: p.at[1].set(jnp.nan), learner.params)
-    agent = learned.agent._replace(learner=learner._replace(params=broken))
-    sick.learned = sick._groups.split(learned._replace(agent=agent))
+    sampler = learned.learner.sampler
+    broken = jax.tree.map(lambda p: p.at[1].set(jnp.nan), sampler.params)
+    state = learned.learner._replace(sampler=sampler._replace(params=broken))
+    sick.learned = sick._groups.split(learned._replace(learner=state))
     healthy.run(5)
     sick.run(5)
     np.testing.assert_array_equal(healthy.diverged, [-1, -1, -1])
@@ -372,7 +372,7 @@ def test_with_overlap_actions_are_those_of_the_parameters_one_cycle_earlier():
 
 
 def bits(agents_of_groups):
-    leaves = jax.tree.leaves([agent.learner.params for agent in agents_of_groups])
+    leaves = jax.tree.leaves([agent.sampler.params for agent in agents_of_groups])
     return b"".join(np.asarray(leaf).tobytes() for leaf in leaves)
 
 

@@ -1,13 +1,13 @@
 """Agents: a network, a measurement model, a sampler and a behaviour, behind one interface."""
 
-from valuetrack.agents.base import Agent, AgentState, build_agent
 from valuetrack.agents.definitions import bootdqn, dqn, kova, lktd, qrdqn, sghmc, sgld
+from valuetrack.learner import Learner, LearnerState, build_learner
 
 __all__ = [
-    "Agent",
-    "AgentState",
+    "Learner",
+    "LearnerState",
     "bootdqn",
-    "build_agent",
+    "build_learner",
     "dqn",
     "kova",
     "lktd",

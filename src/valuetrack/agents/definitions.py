@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 
 from valuetrack import samplers
-from valuetrack.agents.base import Agent, build_agent
-from valuetrack.agents.losses import bootstrapped_loss, bootstrapped_mask, quantile_loss
+from valuetrack.learner import Learner, build_learner
+from valuetrack.losses import bootstrapped_loss, bootstrapped_mask, quantile_loss
 from valuetrack.measurement import (
     Gradient,
     huber_error,
@@ -44,17 +44,17 @@ Loss = Literal["squared", "huber"]
 LOSSES = {"squared": mean_squared_error, "huber": huber_error}
 
 
-def lktd(network: Network, prior: Prior, **options: Any) -> Agent:
+def lktd(network: Network, prior: Prior, **options: Any) -> Learner:
     """Build an LKTD agent; options of :func:`sampling_agent` and of the sampler."""
     return sampling_agent(samplers.lktd, network, prior, **options)
 
 
-def sgld(network: Network, prior: Prior, **options: Any) -> Agent:
+def sgld(network: Network, prior: Prior, **options: Any) -> Learner:
     """Build an SGLD agent; options of :func:`sampling_agent` and of the sampler."""
     return sampling_agent(samplers.sgld, network, prior, **options)
 
 
-def sghmc(network: Network, prior: Prior, **options: Any) -> Agent:
+def sghmc(network: Network, prior: Prior, **options: Any) -> Learner:
     """Build an SGHMC agent; options of :func:`sampling_agent` and of the sampler."""
     return sampling_agent(samplers.sghmc, network, prior, **options)
 
@@ -68,7 +68,7 @@ def sampling_agent(
     gradient: Gradient = "semi",
     target_every: int = 1,
     **options: Any,
-) -> Agent:
+) -> Learner:
     """Build an agent around a posterior sampler.
 
     ``form="sarsa"`` is the paper's Q-function form, whose ``gradient`` is ``"semi"`` or
@@ -76,15 +76,17 @@ def sampling_agent(
     ``target_every`` updates. ``options`` go to the sampler.
     """
     if form == "sarsa":
-        return build_agent(network, sampler(sarsa(network.apply, gradient), prior, **options))
+        return build_learner(network, sampler(sarsa(network.apply, gradient), prior, **options))
     learner = sampler(q_learning(network.apply), prior, **options)
-    return build_agent(network, learner, target_every=target_every)
+    return build_learner(network, learner, target_every=target_every)
 
 
-def kova(network: Network, *, double: bool = True, target_every: int = 10, **options: Any) -> Agent:
+def kova(
+    network: Network, *, double: bool = True, target_every: int = 10, **options: Any
+) -> Learner:
     """Build a KOVA agent; ``options`` go to :func:`~valuetrack.samplers.kova.kova`."""
     learner = samplers.kova(q_learning(network.apply, double=double), **options)
-    return build_agent(network, learner, target_every=target_every)
+    return build_learner(network, learner, target_every=target_every)
 
 
 def dqn(
@@ -95,11 +97,11 @@ def dqn(
     target_every: int = 10,
     max_gradient_norm: float | None = None,
     loss: Loss = "squared",
-) -> Agent:
+) -> Learner:
     """Build a DQN agent with the mean squared error, or with Huber's as SB3 has it."""
     error = LOSSES[loss](q_learning(network.apply, double=double))
     learner = samplers.adam(error, learning_rate=learning_rate, max_gradient_norm=max_gradient_norm)
-    return build_agent(network, learner, target_every=target_every)
+    return build_learner(network, learner, target_every=target_every)
 
 
 def bootdqn(
@@ -112,7 +114,7 @@ def bootdqn(
     target_every: int = 10,
     head_every: int = 10,
     max_gradient_norm: float | None = 1.0,
-) -> Agent:
+) -> Learner:
     """Build a bootstrapped DQN on a network with outputs (heads, actions).
 
     Each update draws for every head which transitions it learns from. The shared body receives
@@ -129,7 +131,7 @@ def bootdqn(
         max_gradient_norm=max_gradient_norm,
         transform_gradient=average_body,
     )
-    return build_agent(
+    return build_learner(
         network,
         learner,
         to_values=lambda outputs: jnp.moveaxis(outputs, -2, 0),
@@ -147,14 +149,14 @@ def qrdqn(
     double: bool = True,
     target_every: int = 10,
     max_gradient_norm: float | None = 1.0,
-) -> Agent:
+) -> Learner:
     """Build a quantile-regression DQN on a network with outputs (actions, quantiles)."""
     learner = samplers.adam(
         quantile_loss(network.apply, double=double),
         learning_rate=learning_rate,
         max_gradient_norm=max_gradient_norm,
     )
-    return build_agent(
+    return build_learner(
         network,
         learner,
         to_values=lambda outputs: jnp.mean(outputs, axis=-1)[None],

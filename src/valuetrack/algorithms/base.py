@@ -13,7 +13,6 @@ import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
 from valuetrack import __version__, modelfile, posterior
-from valuetrack.agents.base import Agent, AgentState
 from valuetrack.algorithms.build import Task, loop_settings
 from valuetrack.algorithms.estimate import INITIAL, Estimate
 from valuetrack.algorithms.loading import load_agent
@@ -24,6 +23,7 @@ from valuetrack.algorithms.playing import play
 from valuetrack.algorithms.running import Callback, run_training
 from valuetrack.algorithms.tracking import Tracking
 from valuetrack.algorithms.views import Views
+from valuetrack.learner import Learner, LearnerState
 from valuetrack.training import samples
 from valuetrack.training.evaluation import Episodes
 from valuetrack.training.host import HostTrainer
@@ -78,7 +78,7 @@ class Algorithm:
         self.options = parse(self.options_type, options, type(self).__name__)
         lanes = len(self.seeds) * self.options.environments
         self.place = Place(env, env_options or {}, backend, lanes)
-        self.agent: Agent = type(self).build(self.task, self.options)
+        self.agent: Learner = type(self).build(self.task, self.options)
         self._settings = loop_settings(self.options, self.agent, len(self.seeds))
         self._views = Views(self.agent, self.place.in_jax)
         self._random = np.random.default_rng([self.seeds[0], 2])
@@ -323,10 +323,10 @@ class Algorithm:
             raise ValueError("`track` takes a batch of observations; wrap a single one: [obs].")
         return encoded
 
-    def _member(self, member: int) -> AgentState:
+    def _member(self, member: int) -> LearnerState:
         if not isinstance(member, int | np.integer) or not 0 <= member < len(self.seeds):
             raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member!r}.")
-        state: AgentState = jax.tree.map(lambda leaf: leaf[member], self.trainer.agent_state)
+        state: LearnerState = jax.tree.map(lambda leaf: leaf[member], self.trainer.agent_state)
         return state
 
     def _warn_of_divergence(self) -> None:

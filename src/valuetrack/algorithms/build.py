@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from valuetrack import agents, networks, priors, schedules
-from valuetrack.agents.base import Agent
 from valuetrack.algorithms import options as opts
+from valuetrack.learner import Learner
 from valuetrack.networks import Network
 from valuetrack.training.compiled import LoopSettings
 
@@ -44,24 +44,24 @@ def build_network(task: Task, options: opts.Options, outputs: int | tuple[int, i
     )
 
 
-def build_lktd(task: Task, options: opts.LKTDOptions) -> Agent:
+def build_lktd(task: Task, options: opts.LKTDOptions) -> Learner:
     """Make an LKTD agent."""
     own = {"alpha": options.alpha, "latent": options.latent}
     return _sampling(agents.lktd, task, options, **own)
 
 
-def build_sgld(task: Task, options: opts.SGLDOptions) -> Agent:
+def build_sgld(task: Task, options: opts.SGLDOptions) -> Learner:
     """Make an SGLD agent."""
     return _sampling(agents.sgld, task, options)
 
 
-def build_sghmc(task: Task, options: opts.SGHMCOptions) -> Agent:
+def build_sghmc(task: Task, options: opts.SGHMCOptions) -> Learner:
     """Make an SGHMC agent."""
     own = {"friction": options.friction, "momentum": options.momentum}
     return _sampling(agents.sghmc, task, options, **own)
 
 
-def build_dqn(task: Task, options: opts.DQNOptions) -> Agent:
+def build_dqn(task: Task, options: opts.DQNOptions) -> Learner:
     """Make a DQN agent."""
     network = build_network(task, options, task.actions)
     return agents.dqn(
@@ -72,7 +72,7 @@ def build_dqn(task: Task, options: opts.DQNOptions) -> Agent:
     )
 
 
-def build_bootdqn(task: Task, options: opts.BootDQNOptions) -> Agent:
+def build_bootdqn(task: Task, options: opts.BootDQNOptions) -> Learner:
     """Make a bootstrapped DQN agent."""
     return agents.bootdqn(
         build_network(task, options, (options.heads, task.actions)),
@@ -84,14 +84,14 @@ def build_bootdqn(task: Task, options: opts.BootDQNOptions) -> Agent:
     )
 
 
-def build_qrdqn(task: Task, options: opts.QRDQNOptions) -> Agent:
+def build_qrdqn(task: Task, options: opts.QRDQNOptions) -> Learner:
     """Make a quantile-regression DQN agent."""
     network = build_network(task, options, (task.actions, options.quantiles))
     norm = options.max_gradient_norm
     return agents.qrdqn(network, **_baseline(options), max_gradient_norm=norm)
 
 
-def build_kova(task: Task, options: opts.KOVAOptions) -> Agent:
+def build_kova(task: Task, options: opts.KOVAOptions) -> Learner:
     """Make a KOVA agent, if the covariance of its parameters fits into memory."""
     network = build_network(task, options, task.actions)
     count = networks.parameter_count(jax.eval_shape(network.init, jax.random.key(0)))
@@ -112,7 +112,7 @@ def build_kova(task: Task, options: opts.KOVAOptions) -> Agent:
     )
 
 
-def loop_settings(options: opts.Options, agent: Agent, seeds: int) -> LoopSettings:
+def loop_settings(options: opts.Options, agent: Learner, seeds: int) -> LoopSettings:
     """Return how acting and learning take turns."""
     cycle = options.steps_per_update * options.environments
     capacity = options.replay_capacity
@@ -136,8 +136,8 @@ def loop_settings(options: opts.Options, agent: Agent, seeds: int) -> LoopSettin
 
 
 def _sampling(
-    make: Callable[..., Agent], task: Task, options: opts.SamplerOptions, **own: Any
-) -> Agent:
+    make: Callable[..., Learner], task: Task, options: opts.SamplerOptions, **own: Any
+) -> Learner:
     if options.prior_narrow_sd is None:
         prior = priors.gaussian(options.prior_sd)
     else:
@@ -168,10 +168,10 @@ def _baseline(options: opts.BaselineOptions) -> dict[str, Any]:
     }
 
 
-def _pool(options: opts.Options, agent: Agent, seeds: int) -> tuple[int, int]:
+def _pool(options: opts.Options, agent: Learner, seeds: int) -> tuple[int, int]:
     """Return how many parameter samples are kept, and one of how many updates."""
     state = jax.eval_shape(agent.init, jax.random.key(0))
-    leaves = jax.tree.leaves(state.learner.params)
+    leaves = jax.tree.leaves(state.sampler.params)
     size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
     fitting = min(MOST_SAMPLES, opts.POOL_BYTES // (size * seeds))
     samples = options.samples or fitting

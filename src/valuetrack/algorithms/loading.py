@@ -23,9 +23,9 @@ from valuetrack.modelfile import ModelFileError, file_error, shortened
 from valuetrack.training import samples
 from valuetrack.training.checkpoint import from_arrays, read_clock
 from valuetrack.training.compiled import LoopSettings
-from valuetrack.training.host import Learned
 from valuetrack.training.packing import Packing
 from valuetrack.training.seeds import learned_in
+from valuetrack.training.update import Learned
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -141,7 +141,7 @@ def _check_sizes(path: Any, arrays: Arrays, saved: Saved, options: Options, buil
 
     def start(key: Any) -> Any:
         state = agent.init(key)
-        return state, samples.empty(state.learner.params, settings.parameter_samples)
+        return state, samples.empty(state.sampler.params, settings.parameter_samples)
 
     leaves = jax.tree.leaves(jax.eval_shape(start, jax.random.key(0)))
     needed = seeds * sum(math.prod(leaf.shape) for leaf in leaves)
@@ -245,7 +245,7 @@ def _adopt(trainer: Any, arrays: Arrays, saved: Saved) -> None:
     cycles, updates, _ = read_clock(arrays)
     trainer.adopt(
         SimpleNamespace(
-            agent_state=learned.agent,
+            agent_state=learned.learner,
             samples=learned.samples,
             diverged=learned.diverged,
             cycles=cycles,

@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 
-from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.base import Environment
-from valuetrack.training.evaluation import Episodes, evaluate_compiled, greedy_choice
+from valuetrack.learner import Learner, LearnerState
+from valuetrack.training.evaluation import VALUES_KEY, Episodes, evaluate_compiled, greedy_choice
 from valuetrack.types import Array
 
 EPISODE_LIMIT = 100_000
@@ -19,13 +19,13 @@ EPISODE_LIMIT = 100_000
 class Views:
     """Compiled functions of an agent's state."""
 
-    def __init__(self, agent: Agent, env: Environment[Any] | None) -> None:
+    def __init__(self, agent: Learner, env: Environment[Any] | None) -> None:
         self.agent, self.env = agent, env
 
     @functools.cached_property
     def values(self) -> Any:
         """Return the function (state, observations) -> (m, n, actions)."""
-        return jax.jit(self.agent.values)
+        return jax.jit(functools.partial(self.agent.values, VALUES_KEY))
 
     @functools.cached_property
     def choose(self) -> Any:
@@ -41,10 +41,10 @@ class Views:
     def values_of_pool(self) -> Any:
         """Return the function (state, pool, observations) -> (samples, m, n, actions)."""
 
-        def of_pool(state: AgentState, pool: Any, observations: Array) -> Array:
+        def of_pool(state: LearnerState, pool: Any, observations: Array) -> Array:
             def one(params: Any) -> Array:
-                learner = state.learner._replace(params=params)
-                return self.agent.values(state._replace(learner=learner), observations)
+                sampler = state.sampler._replace(params=params)
+                return self.agent.values(VALUES_KEY, state._replace(sampler=sampler), observations)
 
             # One sample after the other: a batch of large networks would need their outputs all
             # at once.
@@ -60,8 +60,8 @@ class Views:
         if env is None:
             raise ValueError("The environment is not written in JAX.")
 
-        def play(states: AgentState, keys: Array, episodes: int, discount: Array) -> Episodes:
-            def one(state: AgentState, key: Array) -> Episodes:
+        def play(states: LearnerState, keys: Array, episodes: int, discount: Array) -> Episodes:
+            def one(state: LearnerState, key: Array) -> Episodes:
                 return evaluate_compiled(
                     env, self.agent, state, key, episodes, limit=EPISODE_LIMIT, discount=discount
                 )

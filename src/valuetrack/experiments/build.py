@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from valuetrack import agents, networks, priors, schedules
-from valuetrack.agents.base import Agent
 from valuetrack.envs.indoor_escape import IndoorEscape, observations, optimal_q
 from valuetrack.experiments.spec import (
     SAMPLERS,
@@ -20,11 +19,12 @@ from valuetrack.experiments.spec import (
     PresetName,
     RowSpec,
 )
+from valuetrack.learner import Learner
 from valuetrack.networks import Network
 from valuetrack.training.compiled import Loop, LoopSettings
 from valuetrack.types import Array
 
-SAMPLING_AGENTS: dict[Algorithm, Callable[..., Agent]] = {
+SAMPLING_AGENTS: dict[Algorithm, Callable[..., Learner]] = {
     "lktd": agents.lktd,
     "sgld": agents.sgld,
     "sghmc": agents.sghmc,
@@ -74,7 +74,9 @@ def build_loop(spec: ExperimentSpec, row: RowSpec, preset: PresetName, problem: 
     return Loop(problem.env, agent, settings, problem.observations)
 
 
-def build_agent(spec: ExperimentSpec, row: RowSpec, preset: PresetName, env: IndoorEscape) -> Agent:
+def build_agent(
+    spec: ExperimentSpec, row: RowSpec, preset: PresetName, env: IndoorEscape
+) -> Learner:
     """Make the agent of one row."""
     if row.algorithm in SAMPLERS:
         return _sampling_agent(spec, row, preset, env)
@@ -114,7 +116,7 @@ def build_agent(spec: ExperimentSpec, row: RowSpec, preset: PresetName, env: Ind
 
 def _sampling_agent(
     spec: ExperimentSpec, row: RowSpec, preset: PresetName, env: IndoorEscape
-) -> Agent:
+) -> Learner:
     chosen, sampling = spec.presets[preset], spec.sampling
     prior = priors.gaussian_mixture(
         sampling.prior_wide_sd,

@@ -52,7 +52,7 @@ class ControlRun:
         per_cycle = self.agent.trainer.settings.transitions_per_cycle
         self.points = plan_points(-(-row.steps // per_cycle), spec.evaluation.points)
         self.best = np.full(unit.seeds, -np.inf)
-        self.best_params = jax.tree.map(np.array, self.agent.trainer.agent_state.learner.params)
+        self.best_params = jax.tree.map(np.array, self.agent.trainer.agent_state.sampler.params)
         # Of the training episodes since the last point: the sum of their returns, their number.
         self.returns = np.zeros(unit.seeds)
         self.episodes = np.zeros(unit.seeds, np.int64)
@@ -105,7 +105,7 @@ class ControlRun:
         mean = np.where(trainer.diverged >= 0, -np.inf, returns)
         better = mean > self.best
         self.best = np.where(better, mean, self.best)
-        params = trainer.agent_state.learner.params
+        params = trainer.agent_state.sampler.params
         self.best_params = jax.tree.map(
             lambda old, new: np.where(
                 better.reshape(-1, *(1,) * (old.ndim - 1)), np.asarray(new), old
@@ -159,9 +159,9 @@ class ControlRun:
     def _save_best(self, path: Path) -> None:
         """Write the best parameters as an agent; all else of it is as the training ends."""
         trainer = self.agent.trainer
-        learner = trainer.agent_state.learner._replace(params=self.best_params)
+        sampler = trainer.agent_state.sampler._replace(params=self.best_params)
         best = SimpleNamespace(
-            agent_state=trainer.agent_state._replace(learner=learner),
+            agent_state=trainer.agent_state._replace(sampler=sampler),
             samples=jax.tree.map(lambda leaf: leaf[:, None], self.best_params),
             diverged=trainer.diverged,
             cycles=trainer.cycles,

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 
 from valuetrack import rng
-from valuetrack.agents.base import Agent
 from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.experiments.build import build_agent, build_problem
 from valuetrack.experiments.spec import (
@@ -22,6 +21,7 @@ from valuetrack.experiments.spec import (
     RowSpec,
     parse,
 )
+from valuetrack.learner import Learner
 from valuetrack.types import Array, Transition
 
 CONFIGURATIONS: tuple[tuple[tuple[int, ...], int], ...] = (
@@ -118,7 +118,7 @@ def random_batch(env: IndoorEscape, size: int, key: Array) -> Transition:
     )
 
 
-def _updates(agent: Agent, batch: Transition, count: Any) -> Array:
+def _updates(agent: Learner, batch: Transition, count: Any) -> Array:
     def body(_: Any, carry: tuple[Array, Any]) -> tuple[Array, Any]:
         key, state = carry
         key, update_key = jax.random.split(key)
@@ -127,7 +127,7 @@ def _updates(agent: Agent, batch: Transition, count: Any) -> Array:
 
     start = (rng.key(0), agent.init(rng.key(2)))
     _, state = jax.lax.fori_loop(0, count, body, start)
-    return jnp.asarray(state.learner.updates)
+    return jnp.asarray(state.sampler.updates)
 
 
 def _seconds(run: Callable[[], Any]) -> float:

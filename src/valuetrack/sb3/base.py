@@ -22,7 +22,7 @@ from valuetrack.algorithms import ALGORITHMS, Algorithm, Estimate
 from valuetrack.algorithms.build import Task, loop_settings
 from valuetrack.algorithms.estimate import INITIAL
 from valuetrack.algorithms.options import Options, parse
-from valuetrack.sb3.learner import Learner, Programs
+from valuetrack.sb3.learner import ModelLearner, Programs
 from valuetrack.sb3.names import (
     check_count,
     check_loaded_names,
@@ -92,7 +92,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
     """valuetrack's own class of this algorithm: its options, its agent, its name."""
 
     policy: ValuePolicy
-    learner: Learner
+    learner: ModelLearner
     exploration_schedule: Schedule
 
     def __init__(
@@ -280,7 +280,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         seed = (
             int(np.random.SeedSequence().generate_state(1)[0]) if self.seed is None else self.seed
         )
-        self.learner = Learner(programs(self.core.name, self.policy.task, options), seed)
+        self.learner = ModelLearner(programs(self.core.name, self.policy.task, options), seed)
         self.policy.learner = self.learner
         self.exploration_schedule = LinearSchedule(
             self.exploration_initial_eps, self.exploration_final_eps, self.exploration_fraction

@@ -12,10 +12,11 @@ import numpy.typing as npt
 import torch
 
 from valuetrack import rng
-from valuetrack.agents.base import Agent, AgentState
 from valuetrack.algorithms.views import Views
 from valuetrack.interrupts import Uninterrupted
+from valuetrack.learner import Learner, LearnerState
 from valuetrack.training import samples
+from valuetrack.training.update import Learned, update
 from valuetrack.types import Array, Params, Transition
 
 NDArray = npt.NDArray[Any]
@@ -24,7 +25,7 @@ THINNING = "thinning"
 """The name under which a file says how the slots of its pool were filled."""
 
 
-class LearnerState(NamedTuple):
+class ModelState(NamedTuple):
     """All that goes into a file.
 
     Attributes
@@ -39,7 +40,7 @@ class LearnerState(NamedTuple):
         The random key from which every update derives its own.
     """
 
-    agent: AgentState
+    agent: LearnerState
     samples: Params
     diverged: Array
     key: Array
@@ -56,7 +57,7 @@ class Programs:
         How many parameter samples are kept, one of every ``thinning`` updates.
     """
 
-    def __init__(self, agent: Agent, pool_size: int, thinning: int) -> None:
+    def __init__(self, agent: Learner, pool_size: int, thinning: int) -> None:
         self.agent, self.pool_size, self.thinning = agent, pool_size, thinning
         self.views = Views(agent, None)
         self.start = jax.jit(self._start)
@@ -64,30 +65,29 @@ class Programs:
         # A copy, as an update may not be given the same memory twice.
         self.copy = jax.jit(lambda params: jax.tree.map(jnp.copy, params))
 
-    def _start(self, key: Array) -> LearnerState:
+    def _start(self, key: Array) -> ModelState:
         # Split as by valuetrack's own trainers, so that a seed begins with the same parameters.
         agent = self.agent.init(jax.random.split(key, 3)[1])
-        pool = samples.empty(agent.learner.params, self.pool_size)
-        return LearnerState(agent, pool, jnp.int32(-1), noise_key(key))
+        pool = samples.empty(agent.sampler.params, self.pool_size)
+        return ModelState(agent, pool, jnp.int32(-1), noise_key(key))
 
-    def _update(self, state: LearnerState, batches: Transition) -> tuple[LearnerState, Array]:
+    def _update(self, state: ModelState, batches: Transition) -> tuple[ModelState, Array]:
         """Make one update on each batch; return the mean squared residuals."""
 
-        def update(state: LearnerState, batch: Transition) -> tuple[LearnerState, Array]:
-            before = state.agent
-            done = before.learner.updates
+        def update_once(state: ModelState, batch: Transition) -> tuple[ModelState, Array]:
+            done = state.agent.sampler.updates
             key = jax.random.fold_in(state.key, done)
-            agent, info = self.agent.update(key, before, batch)
+            before = Learned(state.agent, state.samples, state.diverged)
             # SB3 counts environment steps between two copies; `copy_target` makes them.
-            agent = agent._replace(target=before.target)
-            pool = samples.keep(state.samples, agent.learner.params, done, self.thinning)
-            diverged = samples.first_divergence(state.diverged, info, done)
-            return LearnerState(agent, pool, diverged, state.key), info.mean_squared_residual
+            learned, residual = update(
+                self.agent, key, before, batch, done, thinning=self.thinning, refresh=False
+            )
+            return ModelState(*learned, state.key), residual
 
-        return jax.lax.scan(update, state, batches)
+        return jax.lax.scan(update_once, state, batches)
 
 
-class Learner:
+class ModelLearner:
     """An agent's state, and what is asked of it.
 
     It has the ``state_dict`` and ``load_state_dict`` of a PyTorch module, so that SB3 saves, loads
@@ -103,12 +103,12 @@ class Learner:
 
     def __init__(self, programs: Programs, seed: int) -> None:
         self.programs = programs
-        self.state: LearnerState = programs.start(rng.key(seed))
+        self.state: ModelState = programs.start(rng.key(seed))
 
     @property
     def updates(self) -> int:
         """How many updates there have been."""
-        return int(self.state.agent.learner.updates)
+        return int(self.state.agent.sampler.updates)
 
     @property
     def diverged(self) -> int:
@@ -131,7 +131,7 @@ class Learner:
     def copy_target(self) -> None:
         """Give the target network the current parameters."""
         agent = self.state.agent
-        target = self.programs.copy(agent.learner.params)
+        target = self.programs.copy(agent.sampler.params)
         self.state = self.state._replace(agent=agent._replace(target=target))
 
     def greedy(self, observations: NDArray, actions: int) -> NDArray:
@@ -195,8 +195,8 @@ def noise_key(key: Array) -> Array:
     return jax.random.split(key, 3)[0]
 
 
-def _named_leaves(state: LearnerState) -> dict[str, Any]:
-    """Return the arrays under names such as ``agent.learner.params.body.0.w``."""
+def _named_leaves(state: ModelState) -> dict[str, Any]:
+    """Return the arrays under names such as ``agent.sampler.params.body.0.w``."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 

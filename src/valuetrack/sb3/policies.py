@@ -19,7 +19,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
 from valuetrack.algorithms.build import Task
 from valuetrack.networks import ACTIVATIONS
-from valuetrack.sb3.learner import Learner
+from valuetrack.sb3.learner import ModelLearner
 from valuetrack.spaces import Encoder, action_count, action_offset, encoder
 
 NDArray = npt.NDArray[Any]
@@ -76,7 +76,7 @@ class ValuePolicy(BasePolicy):
         self.convolutions = convolutions
         self.inputs = self._make_inputs()
         self.actions, self.first_action = action_count(action_space), action_offset(action_space)
-        self.learner: Learner | None = None
+        self.learner: ModelLearner | None = None
 
     @property
     def task(self) -> Task:

@@ -11,7 +11,6 @@ on the number of devices.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,16 +18,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.base import Environment
+from valuetrack.learner import Learner, LearnerState
 from valuetrack.measurement import discount_of
 from valuetrack.schedules import Schedule
 from valuetrack.training import samples
 from valuetrack.training.packing import Packing
+from valuetrack.training.update import Learned, update
 from valuetrack.types import Array, Params, Transition
-
-POLICY_UNIFORMS = 2
-"""What an epsilon-greedy action consumes."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ class SeedState(NamedTuple):
     key: Array
     env: Any
     action: Array
-    agent: AgentState
+    agent: LearnerState
     replay: Any
     pool: Any
     samples: Params
@@ -173,7 +170,7 @@ class Loop:
     """
 
     env: Environment[Any]
-    agent: Agent
+    agent: Learner
     settings: LoopSettings
     tracked: Array
 
@@ -185,7 +182,7 @@ class Loop:
             jax.random.uniform(start_key, (self.settings.environments, self._uniforms_per_step))
         )
         env = jax.vmap(self.env.reset)(uniforms.reset)
-        values = self.agent.values(agent, self.tracked)
+        values = self.agent.values(key, agent, self.tracked)
         return SeedState(
             key=key,
             env=env,
@@ -193,7 +190,7 @@ class Loop:
             agent=agent,
             replay=jnp.zeros((self.settings.replay_capacity or 0, self._packing.width)),
             pool=jnp.zeros((self.settings.pool_size, *values.shape[1:])),
-            samples=samples.empty(agent.learner.params, self.settings.parameter_samples),
+            samples=samples.empty(agent.sampler.params, self.settings.parameter_samples),
             episode_return=jnp.zeros(self.settings.environments),
             diverged=jnp.int32(-1),
         )
@@ -264,7 +261,7 @@ class Loop:
         return seed._replace(env=env, action=action, episode_return=so_far), rows, trace
 
     def _step(
-        self, agent: AgentState, env: Any, action: Array, uniforms: Array, step: Array
+        self, agent: LearnerState, env: Any, action: Array, uniforms: Array, step: Array
     ) -> tuple[Any, Array, Array, Array, Array]:
         """Step every environment once; start a new episode where one is over."""
         lanes = self.settings.environments
@@ -289,7 +286,7 @@ class Loop:
         action = jnp.where(over, actions[lanes:], actions[:lanes])
         return go_on, action, jax.vmap(self._packing.pack)(transition), after.reward, over
 
-    def _choose(self, agent: AgentState, env: Any, uniforms: Array, step: Array) -> Array:
+    def _choose(self, agent: LearnerState, env: Any, uniforms: Array, step: Array) -> Array:
         observation = jax.vmap(self.env.observe)(env)
         mask = jax.vmap(self.env.action_mask)(env)
         epsilon = self.settings.exploration(step)
@@ -312,7 +309,7 @@ class Loop:
         size = (clock.cycles - clock.emptied + 1) * settings.transitions_per_cycle
         size = jnp.minimum(size, settings.replay_capacity or 0)
 
-        def update(carry: tuple[SeedState, Array], inputs: tuple[Array, Array]) -> Any:
+        def update_once(carry: tuple[SeedState, Array], inputs: tuple[Array, Array]) -> Any:
             seed, done = carry
             update_key, uniforms = inputs
             chosen = jnp.minimum((uniforms * size).astype(jnp.int32), size - 1)
@@ -324,10 +321,10 @@ class Loop:
         # The memory does not change meanwhile, and carried through the scan it would be copied.
         start = (seed._replace(replay=()), clock.updates)
         if settings.updates_per_cycle == 1:
-            (seed, _), residual = update(start, (key, uniforms[0]))
+            (seed, _), residual = update_once(start, (key, uniforms[0]))
         else:
             keys = jax.random.split(key, settings.updates_per_cycle)
-            (seed, _), residuals = jax.lax.scan(update, start, (keys, uniforms))
+            (seed, _), residuals = jax.lax.scan(update_once, start, (keys, uniforms))
             residual = jnp.mean(residuals)
         return seed._replace(replay=memory), residual
 
@@ -335,23 +332,25 @@ class Loop:
         self, seed: SeedState, done: Array, key: Array, transitions: Transition
     ) -> tuple[SeedState, Array]:
         """Update the agent, and put what came out into the pools; ``done`` counts the updates."""
-        agent, info = self.agent.update(key, seed.agent, transitions)
-        values = self.agent.values(agent, self.tracked)
+        before = Learned(seed.agent, seed.samples, seed.diverged)
+        learned, residual = update(
+            self.agent, key, before, transitions, done, thinning=self.settings.thinning
+        )
+        values = self.agent.values(jax.random.fold_in(key, 1), learned.learner, self.tracked)
         position = (done * values.shape[0]) % self.settings.pool_size
         pool = jax.lax.dynamic_update_slice_in_dim(seed.pool, values, position, axis=0)
         seed = seed._replace(
-            agent=agent,
+            agent=learned.learner,
             pool=pool,
-            samples=samples.keep(seed.samples, agent.learner.params, done, self.settings.thinning),
-            diverged=samples.first_divergence(seed.diverged, info, done),
+            samples=learned.samples,
+            diverged=learned.diverged,
         )
-        return seed, info.mean_squared_residual
+        return seed, residual
 
-    @functools.cached_property
+    @property
     def samples_per_update(self) -> int:
         """How many samples of the tracked values an update adds to the pool."""
-        state = jax.eval_shape(self.agent.init, jax.random.key(0))
-        return int(jax.eval_shape(self.agent.values, state, self.tracked).shape[0])
+        return self.agent.heads
 
     @property
     def _packing(self) -> Packing:
@@ -359,10 +358,10 @@ class Loop:
 
     @property
     def _uniforms_per_step(self) -> int:
-        return POLICY_UNIFORMS + self.env.step_uniforms + self.env.reset_uniforms
+        return self.agent.acting_uniforms + self.env.step_uniforms + self.env.reset_uniforms
 
     def _split(self, uniforms: Array) -> _Uniforms:
-        ends = [POLICY_UNIFORMS, POLICY_UNIFORMS + self.env.step_uniforms]
+        ends = [self.agent.acting_uniforms, self.agent.acting_uniforms + self.env.step_uniforms]
         return _Uniforms(*jnp.split(uniforms, ends, axis=-1))
 
 

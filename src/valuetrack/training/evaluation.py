@@ -8,11 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from valuetrack.agents.base import Agent, AgentState
+from valuetrack import rng
 from valuetrack.envs.base import Environment
 from valuetrack.envs.lanes import Lanes
+from valuetrack.learner import Learner, LearnerState
 from valuetrack.policies import greedy, masked_max
 from valuetrack.types import Array
+
+VALUES_KEY = rng.key(0)
+"""The key of values that are asked for once; it is the same each time, and so are they."""
 
 
 class Episodes(NamedTuple):
@@ -34,13 +38,13 @@ class Episodes(NamedTuple):
 
 
 def greedy_choice(
-    agent: Agent, state: AgentState, observation: Array, mask: Array
+    agent: Learner, state: LearnerState, observation: Array, mask: Array
 ) -> tuple[Array, Array]:
     """Return the legal action of the largest value, and this value.
 
     Values are averaged over heads where there are some.
     """
-    values = jnp.mean(agent.values(state, observation), axis=0)
+    values = jnp.mean(agent.values(VALUES_KEY, state, observation), axis=0)
     return greedy(values, mask), masked_max(values, mask)
 
 
@@ -56,8 +60,8 @@ class _Played(NamedTuple):
 
 def evaluate_compiled(
     env: Environment[Any],
-    agent: Agent,
-    state: AgentState,
+    agent: Learner,
+    state: LearnerState,
     key: Array,
     episodes: int,
     *,

@@ -24,14 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 from valuetrack import rng
-from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.lanes import Lanes, Places
 from valuetrack.interrupts import Uninterrupted
-from valuetrack.training import samples
+from valuetrack.learner import Learner, LearnerState
 from valuetrack.training.checkpoint import CLOCK, from_arrays, read_clock, to_arrays
 from valuetrack.training.compiled import LoopSettings, Trace
 from valuetrack.training.mapping import groups_for
 from valuetrack.training.memory import Memory, on_host
+from valuetrack.training.update import Learned, start, update
 from valuetrack.types import Array, Params, Transition
 
 NDArray = npt.NDArray[Any]
@@ -42,23 +42,15 @@ CYCLES_DRAWN = 16
 """For how many cycles uniform numbers are drawn at a time: a generator takes long to make."""
 
 
-class Learned(NamedTuple):
-    """What updates change, for all seeds: the same parts as in the compiled loop's state."""
-
-    agent: AgentState
-    samples: Params
-    diverged: Array
-
-
 class _Acting(NamedTuple):
     """The part of a learner's state that acts."""
 
     params: Params
 
 
-def _acting(agent: AgentState) -> AgentState:
+def _acting(agent: LearnerState) -> LearnerState:
     """Leave behind what only updates need: every array of an argument costs time."""
-    return agent._replace(learner=_Acting(agent.learner.params), target=())
+    return agent._replace(sampler=_Acting(agent.sampler.params), target=())
 
 
 class HostTrainer:
@@ -76,7 +68,7 @@ class HostTrainer:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Learner,
         settings: LoopSettings,
         lanes: Lanes,
         seeds: Sequence[int],
@@ -140,7 +132,7 @@ class HostTrainer:
     def learned(self, groups: list[Learned]) -> None:
         self._underway, self._learned = [], groups
         if self.settings.overlap:  # they act with arrays that no update takes over
-            self._copies = [jax.tree.map(jnp.copy, _acting(group.agent)) for group in groups]
+            self._copies = [jax.tree.map(jnp.copy, _acting(group.learner)) for group in groups]
             self._actors = self._copies
 
     def run(self, cycles: int) -> tuple[Trace, NDArray]:
@@ -178,9 +170,9 @@ class HostTrainer:
         return 2**31 - 1
 
     @property
-    def agent_state(self) -> AgentState:
+    def agent_state(self) -> LearnerState:
         """The agents of all seeds, each leaf with a leading axis."""
-        joined: AgentState = self._groups.join([group.agent for group in self.learned])
+        joined: LearnerState = self._groups.join([group.learner for group in self.learned])
         return joined
 
     @property
@@ -274,11 +266,11 @@ class HostTrainer:
         chosen = [act(actor, *part, np.int32(step)) for act, actor, part in parts]
         return _whole(chosen).reshape(-1)
 
-    def _acting(self) -> list[AgentState]:
+    def _acting(self) -> list[LearnerState]:
         """Return who chooses the actions, by group."""
         if self.settings.overlap:
             return self._actors
-        return [_acting(group.agent) for group in self._learned]
+        return [_acting(group.learner) for group in self._learned]
 
     def _learn(self, uniforms: NDArray) -> None:
         """Start the updates of a cycle; nothing waits for them here."""
@@ -337,12 +329,10 @@ class HostTrainer:
         )
 
     def _start(self, key: Array) -> Learned:
-        agent = self.agent.init(key)
-        kept = samples.empty(agent.learner.params, self.settings.parameter_samples)
-        return Learned(agent, kept, jnp.int32(-1))
+        return start(self.agent, key, self.settings.parameter_samples)
 
     def _act_one(
-        self, agent: AgentState, observation: Array, mask: Array, uniforms: Array, step: Array
+        self, agent: LearnerState, observation: Array, mask: Array, uniforms: Array, step: Array
     ) -> Array:
         return self.agent.act(agent, observation, mask, uniforms, self.settings.exploration(step))
 
@@ -351,16 +341,18 @@ class HostTrainer:
     ) -> tuple[Learned, Array, Array, Any]:
         """Make the updates of a cycle for one seed; also return a copy that can act."""
 
-        def update(carry: tuple[Learned, Array], batch: Transition) -> Any:
+        def update_once(carry: tuple[Learned, Array], batch: Transition) -> Any:
             learned, done = carry
-            agent, info = self.agent.update(jax.random.fold_in(key, done), learned.agent, batch)
-            kept = samples.keep(learned.samples, agent.learner.params, done, self.settings.thinning)
-            diverged = samples.first_divergence(learned.diverged, info, done)
-            values = self.agent.values(agent, jnp.asarray(self.tracked))
-            return (Learned(agent, kept, diverged), done + 1), (info.mean_squared_residual, values)
+            update_key = jax.random.fold_in(key, done)
+            learned, residual = update(
+                self.agent, update_key, learned, batch, done, thinning=self.settings.thinning
+            )
+            values_key = jax.random.fold_in(update_key, 1)
+            values = self.agent.values(values_key, learned.learner, jnp.asarray(self.tracked))
+            return (learned, done + 1), (residual, values)
 
-        (learned, _), (residuals, values) = jax.lax.scan(update, (learned, done), batches)
-        actor = _acting(learned.agent) if self.settings.overlap else ()
+        (learned, _), (residuals, values) = jax.lax.scan(update_once, (learned, done), batches)
+        actor = _acting(learned.learner) if self.settings.overlap else ()
         return learned, jnp.mean(residuals), values, actor
 
     def _stack(self, values: list[list[Array]]) -> NDArray:

@@ -150,7 +150,7 @@ def groups_for(agent: Any, seeds: int, batch: int) -> Groups:
     """Return groups of as many of an agent's seeds as a core had better train at a time."""
     if jax.default_backend() != "cpu":
         return Groups(seeds)
-    params = jax.eval_shape(agent.init, rng.key(0)).learner.params
+    params = jax.eval_shape(agent.init, rng.key(0)).sampler.params
     return Groups(seeds, most=seeds_together(params, batch))
 
 

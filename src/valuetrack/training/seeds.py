@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from valuetrack import rng
-from valuetrack.agents.base import Agent, AgentState
 from valuetrack.envs.base import Environment
 from valuetrack.interrupts import Uninterrupted
+from valuetrack.learner import Learner, LearnerState
 from valuetrack.training.checkpoint import CLOCK, from_arrays, read_clock, to_arrays
 from valuetrack.training.compiled import Clock, Loop, LoopSettings, SeedState, Trace
-from valuetrack.training.host import Learned
 from valuetrack.training.mapping import groups_for
 from valuetrack.training.packing import Packing
+from valuetrack.training.update import Learned
 from valuetrack.types import Params
 
 NDArray = npt.NDArray[Any]
@@ -41,7 +41,7 @@ class CompiledTrainer:
     """
 
     def __init__(
-        self, agent: Agent, settings: LoopSettings, env: Environment[Any], seeds: Sequence[int]
+        self, agent: Learner, settings: LoopSettings, env: Environment[Any], seeds: Sequence[int]
     ) -> None:
         self.agent, self.settings, self.env = agent, settings, env
         self.seeds = tuple(int(seed) for seed in seeds)
@@ -67,9 +67,8 @@ class CompiledTrainer:
         self._states = [state._replace(pool=pool) for state, pool in pairs]
 
     def _compile(self, tracked: NDArray) -> None:
-        heads = _heads(self.agent, self.env.observation_shape)
         room = max(TRACKED_UPDATES, self.settings.updates_per_cycle) if len(tracked) else 1
-        settings = dataclasses.replace(self.settings, pool_size=room * heads)
+        settings = dataclasses.replace(self.settings, pool_size=room * self.agent.heads)
         self.loop = Loop(self.env, self.agent, settings, jnp.asarray(tracked))
         axes: Any = {"in_axes": (0, None, None), "out_axes": (0, None, 0)}
         self._collect, self._train = (
@@ -125,9 +124,9 @@ class CompiledTrainer:
         return self.loop.settings.pool_size // each
 
     @property
-    def agent_state(self) -> AgentState:
+    def agent_state(self) -> LearnerState:
         """The agents of all seeds, each leaf with a leading axis."""
-        joined: AgentState = self._groups.join([state.agent for state in self._states])
+        joined: LearnerState = self._groups.join([state.agent for state in self._states])
         return joined
 
     @property
@@ -229,9 +228,9 @@ def learned_in(arrays: Mapping[str, NDArray], like: Learned, *, replay: bool) ->
     # How many arrays an environment has is not known, but what comes behind them is.
     last = sum(name.startswith("state.") for name in arrays) - 1
     samples = last - 1 - len(jax.tree.leaves(like.samples))  # the returns lie between
-    agent = samples - replay - len(jax.tree.leaves(like.agent))
+    agent = samples - replay - len(jax.tree.leaves(like.learner))
     return Learned(
-        from_arrays(arrays, like.agent, "state.", agent),
+        from_arrays(arrays, like.learner, "state.", agent),
         from_arrays(arrays, like.samples, "state.", samples),
         from_arrays(arrays, like.diverged, "state.", last),
     )
@@ -239,9 +238,3 @@ def learned_in(arrays: Mapping[str, NDArray], like: Learned, *, replay: bool) ->
 
 def _sum(*parts: Any) -> Any:
     return np.sum([np.asarray(part) for part in parts], axis=0)
-
-
-def _heads(agent: Agent, shape: tuple[int, ...]) -> int:
-    """Return how many samples of a value an agent gives at a time."""
-    state = jax.eval_shape(agent.init, jax.random.key(0))
-    return int(jax.eval_shape(agent.values, state, np.zeros((1, *shape), np.float32)).shape[0])

@@ -1,0 +1,1 @@
+"""Files: whole or not at all, arrays by name, and the folder of a run."""

@@ -1,0 +1,94 @@
+"""Pytrees as arrays with names, and back, bit for bit.
+
+A leaf is named after its path, ``learned.learner.sampler.params.body.0.w``, so that a file can be
+read by people and other programs, and a new field does not move the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from valuetrack import rng
+
+NDArray = npt.NDArray[Any]
+Arrays = Mapping[str, NDArray]
+
+
+def to_arrays(tree: Any, name: str) -> dict[str, NDArray]:
+    """Return the leaves of a pytree as NumPy arrays, each under its path below ``name``.
+
+    Examples
+    --------
+    >>> sorted(to_arrays({"w": np.zeros(2), "layers": [np.ones(1)]}, "net"))
+    ['net.layers.0', 'net.w']
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {
+        leaf_name(name, path): np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+        for path, leaf in leaves
+    }
+
+
+def from_arrays(arrays: Arrays, like: Any, name: str) -> Any:
+    """Return a pytree with the structure of ``like`` and the leaves saved under ``name``.
+
+    A field that an older version of the library did not have keeps its value in ``like``: if
+    nothing at all was saved below a field of a NamedTuple, the field is new.
+
+    Raises
+    ------
+    ValueError
+        If nothing was saved under ``name``, or a leaf is missing or has another shape or dtype.
+    """
+    if not _holds(arrays, name) and jax.tree.leaves(like):
+        raise ValueError(f"nothing was saved under {name!r}")
+    if isinstance(like, tuple) and hasattr(like, "_fields"):
+        fields = {
+            field: from_arrays(arrays, value, f"{name}.{field}")
+            for field, value in like._asdict().items()
+            if _holds(arrays, f"{name}.{field}")
+        }
+        return like._replace(**fields)
+    if jax.tree_util.all_leaves([like]):
+        return _restored(name, arrays.get(name), like)
+    children, structure = jax.tree_util.tree_flatten_with_path(
+        like, is_leaf=lambda x: x is not like
+    )
+    return jax.tree.unflatten(
+        structure,
+        [from_arrays(arrays, child, leaf_name(name, path)) for path, child in children],
+    )
+
+
+def leaf_name(name: str, path: tuple[Any, ...]) -> str:
+    """Return the name of what lies at a path below ``name``."""
+    return ".".join([name, *(jax.tree_util.keystr((entry,), simple=True) for entry in path)])
+
+
+def is_key(leaf: Any) -> bool:
+    """Return whether a leaf is a random key, which is saved as its words."""
+    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _holds(arrays: Arrays, name: str) -> bool:
+    return name in arrays or any(other.startswith(f"{name}.") for other in arrays)
+
+
+def _restored(name: str, saved: NDArray | None, like: Any) -> Any:
+    expected = jax.eval_shape(jax.random.key_data, like) if is_key(like) else like
+    if saved is None:
+        raise ValueError(f"{name!r} is missing")
+    if saved.shape != expected.shape or saved.dtype != expected.dtype:
+        raise ValueError(
+            f"{name!r} should be {expected.dtype} of shape {expected.shape}, "
+            f"and is {saved.dtype} of shape {saved.shape}"
+        )
+    array = jax.numpy.asarray(saved)
+    if not is_key(like):
+        return array
+    return jax.random.wrap_key_data(array, impl=rng.THREEFRY if rng.is_own(like.dtype) else None)

@@ -1,0 +1,149 @@
+"""The learner: a network, a sampler and a behaviour, as pure functions that trainers call.
+
+A learner knows nothing of environments, replay or files. Every trainer drives it the same way::
+
+    state = learner.init(key)
+    action = learner.act(state, observation, mask, uniforms, epsilon)
+    state, info = learner.update(key, state, transitions)
+    state = learner.refresh_target(state)  # when it is due: every `target_every` updates
+    values = learner.values(key, state, observations)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from valuetrack.measurement import TargetBatch
+from valuetrack.networks import Network
+from valuetrack.policies import POLICY_UNIFORMS, epsilon_greedy
+from valuetrack.samplers.base import Info, Sampler
+from valuetrack.types import Array, Params, Transition
+
+
+class LearnerState(NamedTuple):
+    """Everything a learner carries from one update to the next.
+
+    Attributes
+    ----------
+    sampler
+        The sampler's state; ``sampler.params`` are the current parameters.
+    target
+        The target network's parameters, or an empty tuple if there is no target network.
+    head
+        The acting head of a network with several heads; 0 for all others.
+    """
+
+    sampler: Any
+    target: Params
+    head: Array
+
+
+class Learner(NamedTuple):
+    """A value-based learner as pure functions.
+
+    Attributes
+    ----------
+    init : (key) -> state
+        Draw the network's parameters and start the sampler.
+    act : (state, observation, mask, uniforms, epsilon) -> action
+        Epsilon-greedy among the legal actions. ``uniforms`` are ``acting_uniforms`` numbers in
+        [0, 1) per action.
+    update : (key, state, transitions) -> (state, info)
+        One update on a batch. It leaves the target network alone.
+    refresh_target : (state) -> state
+        Copy the current parameters to the target network.
+    values : (key, state, observations) -> (heads, ..., actions)
+        The Q-values of the current sample, one set per head. Only learners whose values are
+        random use the key.
+    target_every
+        After how many updates the target network is due for a refresh; ``None`` without one.
+    heads
+        How many sets of values one state gives.
+    acting_uniforms
+        How many uniform numbers one action consumes.
+    """
+
+    init: Callable[[Array], LearnerState]
+    act: Callable[[LearnerState, Array, Array, Array, Any], Array]
+    update: Callable[[Array, LearnerState, Transition], tuple[LearnerState, Info]]
+    refresh_target: Callable[[LearnerState], LearnerState]
+    values: Callable[[Array, LearnerState, Array], Array]
+    target_every: int | None = None
+    heads: int = 1
+    acting_uniforms: int = POLICY_UNIFORMS
+
+
+def build_learner(
+    network: Network,
+    sampler: Sampler,
+    *,
+    to_values: Callable[[Array], Array] = lambda outputs: outputs[None],
+    target_every: int | None = None,
+    heads: int = 1,
+    head_every: int = 1,
+    prepare: Callable[[Array, Any], Any] | None = None,
+) -> Learner:
+    """Build a learner whose values are a function of the network's outputs.
+
+    Parameters
+    ----------
+    network, sampler
+        What is learned, and how.
+    to_values
+        Turns the network's outputs into Q-values of shape (heads, ..., actions).
+    target_every
+        The period of the target network in updates; the sampler's data is then a
+        :class:`~valuetrack.measurement.TargetBatch`. Without a target network (``None``) its data
+        are the transitions themselves.
+    heads, head_every
+        The number of heads, and after how many updates another one is drawn to act.
+    prepare : (key, data) -> data
+        Adds randomness of its own to the sampler's data, such as bootstrap masks.
+    """
+
+    def init(key: Array) -> LearnerState:
+        params_key, head_key = jax.random.split(key)
+        params = network.init(params_key)
+        target = params if target_every else ()
+        return LearnerState(
+            sampler.init(params), target, jax.random.randint(head_key, (), 0, heads)
+        )
+
+    def values_of(state: LearnerState, observations: Array) -> Array:
+        return to_values(network.apply(state.sampler.params, observations))
+
+    def act(
+        state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Any
+    ) -> Array:
+        q = values_of(state, observation)
+        acting = q[0] if heads == 1 else q[state.head]
+        return epsilon_greedy(uniforms, acting, mask, epsilon)
+
+    def update(
+        key: Array, state: LearnerState, transitions: Transition
+    ) -> tuple[LearnerState, Info]:
+        sampler_key, head_key, data_key = jax.random.split(key, 3)
+        data: Any = TargetBatch(transitions, state.target) if target_every else transitions
+        if prepare is not None:
+            data = prepare(data_key, data)
+        head = state.head
+        if heads > 1:
+            redraw = (state.sampler.updates + 1) % head_every == 0
+            head = jnp.where(redraw, jax.random.randint(head_key, (), 0, heads), head)
+        after, info = sampler.step(sampler_key, state.sampler, data)
+        return LearnerState(after, state.target, head), info
+
+    def values(key: Array, state: LearnerState, observations: Array) -> Array:
+        del key  # these values are not random
+        return values_of(state, observations)
+
+    return Learner(init, act, update, copy_to_target, values, target_every, heads)
+
+
+def copy_to_target(state: LearnerState) -> LearnerState:
+    """Return the state with the current parameters in the target network, if it has one."""
+    return state if state.target == () else state._replace(target=state.sampler.params)
