@@ -7,30 +7,26 @@ from typing import TYPE_CHECKING, Any
 from valuetrack.programs import keep_programs
 
 if TYPE_CHECKING:
-    from valuetrack.algorithms import DQN, KOVA, LKTD, QRDQN, SGHMC, SGLD, BootDQN, load
+    from valuetrack.registry import *  # noqa: F403 - the agents, for editors
 
 __version__ = "0.1.0.dev0"
 
-LOADED_LATER = ("DQN", "KOVA", "LKTD", "QRDQN", "SGHMC", "SGLD", "BootDQN", "load")
-
-__all__ = [
-    "DQN",
-    "KOVA",
-    "LKTD",
-    "QRDQN",
-    "SGHMC",
-    "SGLD",
-    "BootDQN",
-    "__version__",
-    "keep_programs",
-    "load",
-]
-
 
 def __getattr__(name: str) -> Any:
-    """Import the classes when they are first asked for: the command line's help needs none."""
-    if name in LOADED_LATER:
-        from valuetrack import algorithms  # noqa: PLC0415 - that is the point
+    """Import agents and ``load`` when they are first asked for: ``--help`` needs none of them."""
+    if not name.startswith("_"):
+        from valuetrack import registry  # noqa: PLC0415 - that is the point
 
-        return getattr(algorithms, name)
+        if name == "load" or name in {kind.__name__ for kind in registry.AGENTS.values()}:
+            return getattr(registry, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the agents too, so that interpreters complete them."""
+    from valuetrack import registry  # noqa: PLC0415 - as above
+
+    return [*globals(), "load", *(kind.__name__ for kind in registry.AGENTS.values())]
+
+
+__all__ = ["__version__", "keep_programs"]

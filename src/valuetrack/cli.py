@@ -218,10 +218,11 @@ def report(
     """
     with Uninterrupted():
         from valuetrack.report import write_report  # noqa: PLC0415  (keeps --help fast)
-        from valuetrack.store import RunFolder  # noqa: PLC0415
+        from valuetrack.io.run_folder import RunFolder  # noqa: PLC0415
 
     console = make_console()
-    console.print(f"Report: {write_report(RunFolder.open(run), console)}")
+    page = write_report(RunFolder.open(run), console)
+    console.print(f"Report: {page}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -258,14 +259,14 @@ def train(
         bool, typer.Option("--resume", help="Go on with the agent in the folder, up to --steps.")
     ] = False,
     evaluate_every: Annotated[
-        int | None, typer.Option(min=1, help="Play greedy episodes every so many steps.")
+        int | None, typer.Option(min=1, help="Play greedy episodes every this many steps.")
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of an evaluation.")] = 10,
     track: Annotated[
         Path | None,
         typer.Option(help="An .npy or .npz file of observations whose values are recorded."),
     ] = None,
-    track_every: Annotated[int, typer.Option(min=1, help="Of how many updates, one.")] = 1,
+    track_every: Annotated[int, typer.Option(min=1, help="Record the tracked values after every this many updates.")] = 1,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard's files into the folder.")
     ] = False,
@@ -309,7 +310,7 @@ def train(
 
 @app.command()
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A file that `train` or `save` wrote.")],
+    model: Annotated[Path, typer.Argument(help="A file that `train` or `save` wrote, or the folder of a training.")],
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of each seed.")] = 10,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the episodes.")] = 0,
     env: Annotated[str | None, typer.Option(help="Another environment than the saved one.")] = None,
@@ -320,7 +321,7 @@ def evaluate(
 ) -> None:
     """Play greedy episodes with a saved agent.
 
-    Also holds the Q-values at their beginning against the discounted returns.
+    Also compares the Q-values at their beginning with the discounted returns.
 
     Examples
     --------

@@ -24,6 +24,24 @@ from valuetrack.samplers.base import Info, Sampler
 from valuetrack.types import Array, Params, Transition
 
 
+class Task(NamedTuple):
+    """What a learner must know of an environment.
+
+    Attributes
+    ----------
+    shape
+        Of an observation.
+    is_image
+        Whether an observation is an image, (height, width, channels).
+    actions
+        How many actions there are.
+    """
+
+    shape: tuple[int, ...]
+    is_image: bool
+    actions: int
+
+
 class LearnerState(NamedTuple):
     """Everything a learner carries from one update to the next.
 

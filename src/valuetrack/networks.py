@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,12 @@ import numpy as np
 from valuetrack.types import Apply, Array, Params
 
 Activation = Callable[[Array], Array]
-Initializer = Callable[..., Array]
-"""``(key, shape, dtype) -> array``, as in ``jax.nn.initializers``."""
+Layer = dict[str, Array]
+"""The weights ``w`` and biases ``b`` of a layer."""
+LayerInit = Callable[[Array, tuple[int, ...]], Layer]
+"""``(key, shape of the weights) -> layer``."""
+InitName = Literal["he", "pytorch", "normal"]
+"""The initialisations that have a name; see :func:`layer_init`."""
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": jax.nn.relu,
@@ -33,7 +37,9 @@ ACTIVATIONS: dict[str, Activation] = {
 
 NATURE_CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """(channels, kernel, stride) of the convolutions of Mnih et al. (2015)."""
-
+SMALL_CONVOLUTIONS = ((16, 3, 1), (32, 3, 1))
+"""For images too small for those."""
+TINY_CONVOLUTIONS = ((16, 2, 1),)
 
 FEW = 4
 """Up to how many terms a sum is written out."""
@@ -92,8 +98,8 @@ def mlp(
     hidden: Sequence[int] = (32, 32),
     *,
     activation: str | Activation = "relu",
-    weight_init: Initializer | None = None,
-    bias_init: Initializer | None = None,
+    init: InitName | LayerInit = "he",
+    init_sd: float = 0.1,
 ) -> Network:
     """Build a fully connected network of any depth and width.
 
@@ -107,8 +113,8 @@ def mlp(
         Widths of the hidden layers; empty for a linear model.
     activation
         A name from :data:`ACTIVATIONS` or a function.
-    weight_init, bias_init
-        Initialisers as in ``jax.nn.initializers``; He-normal and zeros by default.
+    init, init_sd
+        How weights and biases begin, see :func:`layer_init`.
 
     Examples
     --------
@@ -123,9 +129,9 @@ def mlp(
     widths = (inputs, *hidden)
     if min((*widths, *output_shape)) < 1:
         raise ValueError(f"Every layer needs a width of at least 1: {widths} -> {output_shape}.")
-    make = _dense_layer(weight_init, bias_init)
+    make = layer_init(init, init_sd)
 
-    def init(key: Array) -> Params:
+    def init_params(key: Array) -> Params:
         *body_keys, head_key = jax.random.split(key, len(widths))
         pairs = zip(body_keys, widths[:-1], widths[1:], strict=True)
         body = [make(k, (fan_in, fan_out)) for k, fan_in, fan_out in pairs]
@@ -137,7 +143,7 @@ def mlp(
         y = product(x, params["head"]["w"]) + params["head"]["b"]
         return jnp.reshape(y, (*y.shape[:-1], *output_shape))
 
-    return Network(init, apply)
+    return Network(init_params, apply)
 
 
 def cnn(
@@ -147,8 +153,8 @@ def cnn(
     convolutions: Sequence[tuple[int, int, int]] = NATURE_CONVOLUTIONS,
     hidden: Sequence[int] = (512,),
     activation: str | Activation = "relu",
-    weight_init: Initializer | None = None,
-    bias_init: Initializer | None = None,
+    init: InitName | LayerInit = "he",
+    init_sd: float = 0.1,
 ) -> Network:
     """Build a convolutional network for images, by default that of Mnih et al. (2015).
 
@@ -159,13 +165,11 @@ def cnn(
     act = _activation(activation)
     if len(image_shape) != 3:
         raise ValueError(f"An image has a shape (height, width, channels), not {image_shape}.")
-    make = _dense_layer(weight_init, bias_init)
+    make = layer_init(init, init_sd)
     kernels, features = _convolution_shapes(tuple(image_shape), convolutions)
-    dense = mlp(
-        features, outputs, hidden, activation=act, weight_init=weight_init, bias_init=bias_init
-    )
+    dense = mlp(features, outputs, hidden, activation=act, init=init, init_sd=init_sd)
 
-    def init(key: Array) -> Params:
+    def init_params(key: Array) -> Params:
         dense_key, *keys = jax.random.split(key, len(kernels) + 1)
         convs = [make(k, shape) for k, shape in zip(keys, kernels, strict=True)]
         params = dense.init(dense_key)
@@ -181,24 +185,86 @@ def cnn(
         x = x.reshape(*batch_shape, features)
         return dense.apply({"body": params["body"][len(kernels) :], "head": params["head"]}, x)
 
-    return Network(init, apply)
+    return Network(init_params, apply)
 
 
-def multi_head(
-    build: Callable[..., Network], inputs: Any, *, heads: int, actions: int, **options: Any
+def for_observations(
+    shape: Sequence[int],
+    is_image: bool,
+    outputs: int | Sequence[int],
+    *,
+    hidden: Sequence[int],
+    convolutions: Sequence[tuple[int, int, int]] | None = None,
+    activation: str | Activation = "relu",
+    init: InitName | LayerInit = "he",
+    init_sd: float = 0.1,
 ) -> Network:
-    """Build a network whose body is shared by several linear heads; outputs (heads, actions).
+    """Build the network that fits an observation: convolutions for images, else layers.
 
-    ``build`` is :func:`mlp` or :func:`cnn`. All heads are one matrix product.
+    Observations that are no images may have any shape and dtype; they are flattened. The other
+    arguments are those of :func:`mlp` and :func:`cnn`; without ``convolutions``, images get the
+    largest of the usual ones that they are large enough for.
     """
-    return build(inputs, (heads, actions), **options)
+    common: dict[str, Any] = {"activation": activation, "init": init, "init_sd": init_sd}
+    shape = tuple(shape)
+    if is_image:
+        chosen = convolutions or fitting_convolutions(shape)
+        return cnn(shape, outputs, convolutions=chosen, hidden=hidden, **common)
+    if convolutions:
+        raise ValueError(
+            f"convolutions are for images, (height, width, channels); this observation has the "
+            f"shape {shape}."
+        )
+    dense = mlp(math.prod(shape), outputs, hidden, **common)
+
+    def apply(params: Params, x: Array) -> Array:
+        flat = jnp.reshape(x, (*x.shape[: x.ndim - len(shape)], -1))
+        return dense.apply(params, flat.astype(params["head"]["w"].dtype))
+
+    return Network(dense.init, apply)
 
 
-def quantile(
-    build: Callable[..., Network], inputs: Any, *, actions: int, quantiles: int, **options: Any
-) -> Network:
-    """Build a network with several quantiles an action; outputs (actions, quantiles)."""
-    return build(inputs, (actions, quantiles), **options)
+def layer_init(init: InitName | LayerInit = "he", sd: float = 0.1) -> LayerInit:
+    r"""Return how a layer's weights and biases are drawn.
+
+    Parameters
+    ----------
+    init
+        ``"he"``: weights :math:`N(0, 2/\text{fan-in})`, biases zero (He et al., 2015).
+        ``"pytorch"``: weights *and* biases :math:`U(\pm 1/\sqrt{\text{fan-in}})`, as PyTorch's
+        layers begin. ``"normal"``: both :math:`N(0, \text{sd}^2)`, as in the paper's experiments
+        on the grid. Or a function ``(key, shape) -> layer``.
+    sd
+        Of ``"normal"``.
+
+    References
+    ----------
+    He, Zhang, Ren and Sun (2015). Delving deep into rectifiers. ICCV.
+    https://arxiv.org/abs/1502.01852
+    """
+    if callable(init):
+        return init
+    he = jax.nn.initializers.he_normal()
+
+    def draw(key: Array, shape: tuple[int, ...]) -> Layer:
+        weight_key, bias_key = jax.random.split(key)
+        bias_shape = shape[-1:]
+        if init == "he":
+            return {"w": he(weight_key, shape, jnp.float32), "b": jnp.zeros(bias_shape, jnp.float32)}
+        if init == "normal":
+            return {
+                "w": sd * jax.random.normal(weight_key, shape, jnp.float32),
+                "b": sd * jax.random.normal(bias_key, bias_shape, jnp.float32),
+            }
+        bound = 1 / math.sqrt(math.prod(shape[:-1]))
+        return {
+            "w": jax.random.uniform(weight_key, shape, jnp.float32, -bound, bound),
+            "b": jax.random.uniform(bias_key, bias_shape, jnp.float32, -bound, bound),
+        }
+
+    if init not in get_args(InitName):
+        raise ValueError(f"init is one of {', '.join(get_args(InitName))}, not {init!r}.")
+    return draw
 
 
 def parameter_count(params: Params) -> int:
@@ -206,21 +272,19 @@ def parameter_count(params: Params) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def _dense_layer(
-    weight_init: Initializer | None, bias_init: Initializer | None
-) -> Callable[[Array, tuple[int, ...]], dict[str, Array]]:
-    draw_weight = weight_init or jax.nn.initializers.he_normal()
-    draw_bias = bias_init or jax.nn.initializers.zeros
-
-    def make(key: Array, shape: tuple[int, ...]) -> dict[str, Array]:
-        weight_key, bias_key = jax.random.split(key)
-        dtype = jnp.float32
-        return {
-            "w": draw_weight(weight_key, shape, dtype),
-            "b": draw_bias(bias_key, shape[-1:], dtype),
-        }
-
-    return make
+def fitting_convolutions(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
+    """Return the largest of the usual convolutions that an image is large enough for."""
+    smallest = min(shape[:2])
+    for convolutions in (NATURE_CONVOLUTIONS, SMALL_CONVOLUTIONS, TINY_CONVOLUTIONS):
+        left = smallest
+        for _, kernel, stride in convolutions:
+            left = (left - kernel) // stride + 1 if left >= kernel else 0
+        if left >= 1:
+            return convolutions
+    raise ValueError(
+        f"An image of {shape[0]} x {shape[1]} pixels is too small for a convolution; flatten it "
+        "with gymnasium.wrappers.FlattenObservation."
+    )
 
 
 def _convolution_shapes(

@@ -6,8 +6,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
+import numpy.typing as npt
 
 Array = jax.Array
+"""An array on the device."""
+NDArray = npt.NDArray[Any]
+"""An array on the host, of any dtype."""
+Floats = npt.NDArray[np.floating[Any]]
+Bools = npt.NDArray[np.bool_]
 Params = Any
 """A pytree of floating-point arrays: the network's parameters, theta in the paper."""
 

@@ -1,17 +1,14 @@
-"""Agents: a network, a measurement model, a sampler and a behaviour, behind one interface."""
+"""The agents, one file each: options, learner, and what sets it apart, from top to bottom.
 
-from valuetrack.agents.definitions import bootdqn, dqn, kova, lktd, qrdqn, sghmc, sgld
-from valuetrack.learner import Learner, LearnerState, build_learner
-
-__all__ = [
-    "Learner",
-    "LearnerState",
-    "bootdqn",
-    "build_learner",
-    "dqn",
-    "kova",
-    "lktd",
-    "qrdqn",
-    "sghmc",
-    "sgld",
-]
+===========  ================  ==========================  =================================
+agent        sampler           compares                    with
+===========  ================  ==========================  =================================
+LKTD         lktd              Q(s,a) - discount Q(s',a')  r (or Q(s,a) with y, as DQN does)
+SGLD         sgld              the same                    the same
+SGHMC        sghmc             the same                    the same
+KOVA         Kalman filter     Q(s,a)                      y, double-Q from a target network
+DQN          Adam, Huber       Q(s,a)                      y, double-Q from a target network
+BootDQN      Adam, squares     Q_h(s,a), each head         its own y, on half of the batch
+QRDQN        Adam, Huber       quantiles of Q(s,a)         quantiles of y
+===========  ================  ==========================  =================================
+"""

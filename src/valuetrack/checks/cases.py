@@ -125,7 +125,7 @@ def build(case: Case, model: LinearGaussian) -> Sampler:
     }
     if case.sampler == "prototype":
         return samplers.lktd_prototype(measurement, prior, **common)
-    common["inner_iterations"] = case.inner_iterations
+    common |= {"inner_iterations": case.inner_iterations, "inner_power": 0.0}
     if case.sampler == "sgld":
         return samplers.sgld(measurement, prior, **common)
     if case.sampler == "sghmc":

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from valuetrack.algorithms import ALGORITHMS
-from valuetrack.algorithms.options import MOST
-from valuetrack.commands.train import algorithm_type, import_modules
-from valuetrack.envs import IN_JAX
+from valuetrack.api.options import LARGEST_COUNT
+from valuetrack.commands.train import import_modules
+from valuetrack.envs import ids_in_jax
+from valuetrack.registry import AGENTS, agent_type
 
 NEEDS = {"gymnasium.envs.box2d.": "Box2D", "gymnasium.envs.mujoco.": "mujoco"}
 """The packages without which environments of Gymnasium's cannot be made."""
@@ -41,10 +41,11 @@ def envs(imports: Sequence[str], console: Console) -> None:
     table = Table(title="Environments")
     table.add_column("id")
     table.add_column("trainer")
-    for name in sorted(IN_JAX):
+    in_jax = ids_in_jax()
+    for name in in_jax:
         table.add_row(name, "compiled: in JAX, the whole training under one jit")
     table.add_section()
-    for name in sorted(set(gymnasium.registry) - set(IN_JAX)):
+    for name in sorted(set(gymnasium.registry) - set(in_jax)):
         table.add_row(name, "; ".join(["host", *obstacles(gymnasium.registry[name])]))
     console.print(table)
     console.print("Discrete actions train, continuous ones do not; see which with gymnasium.make.")
@@ -78,13 +79,13 @@ def algos(name: str | None, console: Console) -> None:
         table.add_column("name")
         table.add_column("what it is")
         table.add_column("posterior")
-        for key, kind in ALGORITHMS.items():
+        for key, kind in AGENTS.items():
             summary = (kind.__doc__ or "").split("\n", 1)[0].split(";")[0].rstrip(".")
             table.add_row(key, summary, "yes" if kind.is_sampler else "no")
         console.print(table)
         console.print("`valuetrack algos lktd` shows the options of one.")
         return
-    kind = algorithm_type(name)
+    kind = agent_type(name)
     table = Table(title=f"Options of {kind.__name__}, for --set and as keyword arguments")
     for column in ("option", "default", "allowed"):
         table.add_column(column)
@@ -105,6 +106,6 @@ def values_of(schema: Mapping[str, Any]) -> str:
     if kind == "array":
         each = schema.get("items") or schema["prefixItems"][0]
         return f"[{values_of(each)}, ...]"
-    known = {word: schema[word] for word in BOUNDS if schema.get(word, MOST) != MOST}
+    known = {word: schema[word] for word in BOUNDS if schema.get(word, LARGEST_COUNT) != LARGEST_COUNT}
     bounds = [f"{BOUNDS[word]} {bound:g}" for word, bound in known.items()]
     return " ".join([TYPES.get(kind, kind), " and ".join(bounds)]).strip()

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -19,20 +18,21 @@ from rich.progress import (
     ProgressColumn,
     SpinnerColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
 
+from valuetrack.experiments import provenance
 from valuetrack.experiments import run as runs
-from valuetrack.experiments.kinds import Spec, load_spec
-from valuetrack.experiments.spec import ExperimentSpec, PresetName
-from valuetrack.experiments.timing import CONFIGURATIONS, first_rows, time_updates
-from valuetrack.experiments.workers import call_in_process
+from valuetrack.experiments.engines.local import call_in_process
+from valuetrack.experiments.spec import Experiment, load
+from valuetrack.experiments.timing import CONFIGURATIONS, time_updates, timed_rows
 from valuetrack.interrupts import handled_by
+from valuetrack.io.run_folder import MANIFEST, RunFolder
 from valuetrack.report import write_report
-from valuetrack.store import RunFolder
 
 DEFAULT_SEEDS = 100
 SECONDS_BETWEEN_LINES = 60.0
@@ -46,7 +46,7 @@ def reproduce(
     seeds: int | None,
     first_seed: int,
     steps: int | None,
-    preset: PresetName,
+    preset: str,
     quick: bool,
     out: Path | None,
     resume: bool,
@@ -54,9 +54,7 @@ def reproduce(
     console: Console,
 ) -> bool:
     """Run, or go on with, an experiment; return False if it was stopped before its end."""
-    spec = load_spec(experiment)
-    rows = rows if env is None else _rows_in(spec, env, rows)
-    request = _request(spec, rows, seeds, first_seed, steps, preset, quick=quick)
+    request = _request(experiment, rows, env, seeds, first_seed, steps, preset, quick=quick)
     path = out or Path("runs") / (f"{experiment}-quick" if quick else experiment)
     folder = runs.open_or_create(path, request, resume=resume)
     started = time.monotonic()
@@ -65,50 +63,61 @@ def reproduce(
     with folder.changing():
         manifest = folder.manifest()
         manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
-        folder.write_json("manifest.json", manifest)
+        folder.write_json(MANIFEST, manifest)
     if not finished:
-        console.print(f"Stopped. The same command goes on from here; the run is in {path}.")
+        _say(console, f"Stopped. The same command goes on from here; the run is in {path}.")
         return False
-    if timing and not quick and isinstance(request.spec, ExperimentSpec):
-        _measure_times(folder, request.spec, preset, console)
+    if timing and not quick and request.spec.measure["kind"] == "values":
+        _measure_times(folder, request.spec, console)
     page = write_report(folder, console)
-    console.print(f"Report: {page}")
+    _say(console, f"Report: {page}")
     return True
 
 
-def _rows_in(spec: Spec, env: str, rows: str | None) -> str:
-    """Return the ids of the rows in one environment, as the option has them."""
-    if rows is not None:
-        raise ValueError("--env and --rows both choose rows; give one of them.")
-    if isinstance(spec, ExperimentSpec):
-        raise ValueError(f"{spec.name} has one environment; --env is for classic-control.")
-    chosen = [row.id for row in spec.rows if row.env == env]
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _rows_in(spec: Experiment, env: str) -> tuple[str, ...]:
+    """Return the ids of the rows in one environment."""
+    chosen = tuple(row.id for row in spec.rows if row.env == env)
     if not chosen:
         known = ", ".join(dict.fromkeys(row.env for row in spec.rows))
         raise ValueError(f"{spec.name} has no task {env!r}; there are {known}.")
-    return ",".join(chosen)
+    return chosen
 
 
 def _request(
-    spec: Spec,
+    experiment: str,
     rows: str | None,
+    env: str | None,
     seeds: int | None,
     first_seed: int,
     steps: int | None,
-    preset: PresetName,
+    preset: str,
     *,
     quick: bool,
 ) -> runs.Request:
     """Turn the options into what is to be run; what is given wins over ``--quick``."""
-    default_seeds = spec.quick.seeds if quick else DEFAULT_SEEDS
-    if quick:
-        steps = steps or spec.quick.steps
-    if steps is not None:
-        spec = spec.with_steps(steps)
-    default_rows = spec.quick.rows if quick else tuple(row.id for row in spec.rows)
-    chosen = default_rows if rows is None else tuple(part.strip() for part in rows.split(","))
+    if rows is not None and env is not None:
+        raise ValueError("--env and --rows both choose rows; give one of them.")
+    spec = load(experiment, preset=preset, steps=steps)
+    first_look = spec.quick if quick else None
+    if first_look is not None:
+        spec = load(
+            experiment,
+            preset=preset,
+            steps=steps or first_look.steps,
+            seeds_per_unit=first_look.seeds_per_unit,
+        )
+    chosen = tuple(row.id for row in spec.rows) if first_look is None else first_look.rows
+    if rows is not None:
+        chosen = tuple(part.strip() for part in rows.split(","))
+    elif env is not None:
+        chosen = _rows_in(spec, env)
     for row in chosen:
         spec.row(row)  # which refuses an unknown one
+    default_seeds = DEFAULT_SEEDS if first_look is None else first_look.seeds
     return runs.Request(
         spec, preset, chosen, first_seed, seeds or default_seeds, seeds_by_default=seeds is None
     )
@@ -123,14 +132,14 @@ def _run(
 ) -> bool:
     """Run the requested rows of a folder with a bar for each row."""
     manifest = folder.manifest()
-    spec = runs.read_spec(manifest)
-    tasks: dict[str, Any] = {}
-    for unit in runs.planned_units(manifest, spec):
-        if unit.row.id in request.rows and not folder.is_finished(unit.row.id, unit.name):
-            steps = spec.steps_of(unit.row.id) * unit.seeds
-            if unit.row.id not in tasks:
-                tasks[unit.row.id] = progress.add_task(unit.row.id, total=0, seeds=0)
-            task = progress.tasks[tasks[unit.row.id]]
+    spec = runs.from_manifest(manifest)
+    tasks: dict[str, TaskID] = {}
+    for unit in runs.planned_units(manifest):
+        if unit.row in request.rows and not folder.is_finished(unit.row, unit.name):
+            steps = spec.row(unit.row).steps * unit.seeds
+            if unit.row not in tasks:
+                tasks[unit.row] = progress.add_task(unit.row, total=0, seeds=0)
+            task = progress.tasks[tasks[unit.row]]
             progress.update(
                 task.id,
                 total=(task.total or 0) + steps,
@@ -207,23 +216,22 @@ def _stoppable() -> Iterator[threading.Event]:
 
 
 def _measure_times(
-    folder: RunFolder, spec: ExperimentSpec, preset: PresetName, console: Console
+    folder: RunFolder, spec: Experiment, console: Console
 ) -> None:
     """Add the table of computation costs to a run that does not have it yet."""
     if (folder.path / "timing.json").is_file():
         return
-    total = len(CONFIGURATIONS) * len(first_rows(spec))
+    total = len(CONFIGURATIONS) * len(timed_rows(spec))
     columns = (TextColumn("time per update"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=total)
         # On one core, with one thread: two threads only get into each other's way at these sizes.
-        rows = call_in_process(
-            time_updates,
-            spec,
-            preset,
-            advance=lambda: progress.advance(task),
-        )
+        rows = call_in_process(time_updates, spec, advance=lambda: progress.advance(task))
     folder.write_json(
         "timing.json",
-        {"machine": {**runs.machine(), "workers": 1}, "commit": runs.commit(), "rows": rows},
+        {
+            "machine": {**provenance.machine(), "workers": 1},
+            "commit": provenance.commit(),
+            "rows": rows,
+        },
     )

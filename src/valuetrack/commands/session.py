@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
-from valuetrack.algorithms import Algorithm, Progress, Tracking
-from valuetrack.files import write_atomically
+from valuetrack.api.agent import Agent
+from valuetrack.api.tracking import Tracking
+from valuetrack.api.training import Progress
+from valuetrack.experiments.runner import Unit
 from valuetrack.interrupts import handled_by
+from valuetrack.io.atomic import write_atomically
+from valuetrack.io.errors import ModelFileError
+from valuetrack.io.run_folder import RunFolder
 
 AGENT = "agent.vt"
-HISTORY = "history.json"
 TRACKING = "tracking.npz"
 FIGURE = "tracking.png"
 SAVE_SECONDS = 60.0
@@ -54,14 +56,14 @@ class Tracked:
     """
 
     def __init__(
-        self, agent: Algorithm, folder: Path, observations: Any, source: Path, *, resume: bool
+        self, agent: Agent[Any], folder: Path, observations: Any, source: Path, *, resume: bool
     ) -> None:
-        self.agent, self.path = agent, folder / TRACKING
+        self.agent, self.path, self.observations = agent, folder / TRACKING, observations
         try:
-            self.encoded, single = agent.place.encode(observations)
+            self.encoded, single = agent.env.encode(observations)
         except ValueError as error:
             raise ValueError(
-                f"{source} does not fit {agent.place.id}: {error} An .npy file has a row for each "
+                f"{source} does not fit {agent.env.label}: {error} An .npy file has a row for each "
                 "observation; Dict and Tuple observations take an .npz file, an array each part."
             ) from error
         if single:
@@ -83,7 +85,7 @@ class Tracked:
             raise ValueError(
                 f"{self.path} is a record at other observations; track those again, or {cure}."
             )
-        known = updates <= self.agent.trainer.updates
+        known = updates <= self.agent.trainer.clock.updates
         return Tracking(steps[known], updates[known], samples[known])
 
     def whole(self) -> Tracking:
@@ -105,52 +107,92 @@ class Tracked:
             lambda file: np.savez_compressed(file, observations=self.encoded, **arrays),
         )
 
-    def show(self, console: Console) -> None:
+    def summary(self) -> dict[str, Any]:
+        """Return the present mean and 95 % interval, each (seeds, states, actions)."""
+        found = [
+            self.agent.posterior(self.observations, member=member)
+            for member in range(len(self.agent.seeds))
+        ]
+        ends = [estimate.interval(0.95) for estimate in found]
+        return {
+            "mean": np.stack([estimate.mean for estimate in found]),
+            "low": np.stack([bounds.low for bounds in ends]),
+            "high": np.stack([bounds.high for bounds in ends]),
+        }
+
+    def show(self, say: Callable[[str], None]) -> None:
         """Draw the values, and say where they are."""
         record = self.whole()
         if not len(record):
-            console.print("Nothing was tracked: there was no update to record.")
+            say("Nothing was tracked: there was no update to record.")
             return
         figure = self.path.with_name(FIGURE)
         record.plot(figure)
-        console.print(f"Tracked values: {self.path} and {figure}")
+        say(f"Tracked values: {self.path} and {figure}")
 
 
 class Recorder:
-    """Keeps the history of a training, and saves it and the agent from time to time."""
+    """Follows a training: small records for whoever watches, and the agent from time to time.
 
-    def __init__(self, agent: Algorithm, folder: Path, tracked: Tracked | None) -> None:
-        self.agent, self.folder, self.tracked = agent, folder, tracked
-        self.history = [
-            entry for entry in _history(folder) if entry["steps"] <= agent.num_timesteps
-        ]
-        self.saved = time.monotonic()
+    Parameters
+    ----------
+    agent, folder, unit
+        Who trains, in which run, as which unit of it.
+    tracked
+        The values that are tracked, if there are any.
+    say
+        Prints a line for the user.
+    """
+
+    def __init__(
+        self,
+        agent: Agent[Any],
+        folder: RunFolder,
+        unit: Unit,
+        tracked: Tracked | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.agent, self.folder, self.unit = agent, folder, unit
+        self.tracked, self.say = tracked, say
+        self.path = folder.path / AGENT
+        self.began, self.first_step = time.monotonic(), agent.num_timesteps
+        self.saved = self.began
+        folder.cut_progress(unit.row, unit.name, agent.num_timesteps)
 
     def __call__(self, progress: Progress) -> None:
-        """Add a report to the history."""
-        evaluation = progress.evaluation
-        self.history.append(
-            {
-                "steps": progress.steps,
-                "updates": progress.updates,
-                "episode_return": _numbers(progress.episode_return),
-                "loss": _numbers(progress.loss),
-                "evaluation": None if evaluation is None else [_numbers(r) for r in evaluation],
-            }
-        )
+        """Append a record, unless the training was stopped between two of them."""
+        if progress.agent.trainer.trace.cycles.any():
+            return
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        steps = (progress.steps - self.first_step) * len(self.agent.seeds)
+        record: dict[str, Any] = {
+            "steps": progress.steps,
+            "updates": progress.updates,
+            "rate": round(steps / seconds, 1),
+            "return": progress.episode_return,
+            "loss": progress.loss,
+        }
+        if progress.evaluation is not None:
+            record["evaluation"] = progress.evaluation
+        if self.tracked is not None:
+            record["values"] = self.tracked.summary()
+        self.folder.append_progress(self.unit.row, self.unit.name, record)
 
     def save_in_time(self) -> None:
-        """Save if the last time is long ago."""
-        if time.monotonic() - self.saved > SAVE_SECONDS:
+        """Save if the last time is long ago; what fails now is tried again later."""
+        if time.monotonic() - self.saved <= SAVE_SECONDS:
+            return
+        try:
             self.save()
+        except (OSError, ModelFileError) as error:
+            self.saved = time.monotonic()
+            self.say(f"Could not save, and will try again in a minute: {error}")
 
     def save(self) -> None:
         """Write everything; the agent last, as what goes beyond it is left out at a resume."""
         if self.tracked is not None:
             self.tracked.save()
-        text = json.dumps(self.history, indent=1) + "\n"
-        write_atomically(self.folder / HISTORY, lambda file: file.write(text.encode()))
-        self.agent.save(self.folder / AGENT)
+        self.agent.save(self.path)
         self.saved = time.monotonic()
 
 
@@ -172,7 +214,7 @@ def divergence_told_later() -> Iterator[None]:
 
 def save(recorder: Recorder, stop: Stop) -> None:
     """Save a training that has ended, or was stopped, which is said."""
-    path = recorder.folder / AGENT
+    path = recorder.path
     try:
         recorder.save()
     except RuntimeError as error:
@@ -188,23 +230,6 @@ def save(recorder: Recorder, stop: Stop) -> None:
         )
 
 
-def _history(folder: Path) -> list[dict[str, Any]]:
-    path = folder / HISTORY
-    if not path.is_file():
-        return []
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if all(isinstance(entry["steps"], int) for entry in content):
-            return list(content)
-    except (ValueError, TypeError, KeyError):
-        pass
-    raise ValueError(f"{path} is damaged; move it elsewhere to go on without the history.")
-
-
 def _parts(record: Tracking) -> tuple[Any, Any, Any]:
     return record.steps, record.updates, record.samples
 
-
-def _numbers(values: Any) -> list[float | None]:
-    """Return numbers for JSON, which knows no NaN."""
-    return [float(value) if np.isfinite(value) else None for value in np.asarray(values).ravel()]

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from valuetrack.algorithms import ALGORITHMS, Algorithm, load
-from valuetrack.algorithms.options import parse
-from valuetrack.algorithms.running import show_progress
+from valuetrack.api.agent import Agent
+from valuetrack.api.options import parse
+from valuetrack.api.training import REPORTS, show_progress
 from valuetrack.commands.session import (
     AGENT,
     Recorder,
@@ -29,7 +30,12 @@ from valuetrack.commands.session import (
     save,
     stoppable,
 )
-from valuetrack.envs.calls import EnvironmentFailedError
+from valuetrack.envs.gym.guards import EnvironmentFailedError
+from valuetrack.experiments import provenance
+from valuetrack.experiments.run import FORMAT
+from valuetrack.experiments.runner import Unit
+from valuetrack.io.run_folder import MANIFEST, RunFolder
+from valuetrack.registry import agent_type, load
 from valuetrack.training.evaluation import Episodes
 
 BOARD = "tensorboard"
@@ -73,28 +79,59 @@ def train(
 ) -> bool:
     """Train, save, and say how good the agent is; return False if a seed diverged."""
     import_modules(imports)
-    kind = algorithm_type(algorithm)
+    kind = agent_type(algorithm)
     observations = None if track is None else read_observations(track)
     choices = Choices(
         seed, seeds, backend, assignments(env_options, "--env-set"), assignments(options, "--set")
     )
-    folder = out or Path("runs") / f"{kind.name}-{env.replace('/', '-')}"
+    path = out or Path("runs") / f"{kind.name}-{env.replace('/', '-')}"
+    saved = path / AGENT
+    if not resume and saved.exists():
+        raise ValueError(
+            f"{path} is there already; choose another folder with --out, or go on in it with "
+            "--resume."
+        )
+    resumes = resume and (saved.exists() or not (path / MANIFEST).exists())
     with stoppable() as stop:  # while JAX compiles, an interrupt would end in a crash
-        agent = (_go_on if resume else _begin)(folder, kind, env, choices)
+        agent = (_go_on if resumes else _begin)(path, kind, env, choices)
     if stop.asked:
         raise KeyboardInterrupt("Interrupted before the first step; nothing is saved.")
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     left = steps - agent.num_timesteps
     if left < 1:
-        raise ValueError(
-            f"The agent in {folder} has {agent.num_timesteps:,} steps already; ask for more."
-        )
-    tracked = None if track is None else Tracked(agent, folder, observations, track, resume=resume)
-    board = folder / BOARD if tensorboard else None
+        say(f"The training in {path} is finished: the agent has {agent.num_timesteps:,} steps.")
+        return say_if_diverged(agent)
+    tracked = None if track is None else Tracked(agent, path, observations, track, resume=resumes)
+    board = path / BOARD if tensorboard else None
     if board is not None and board.exists() and not board.is_dir():
         raise ValueError(f"{board} is a file; TensorBoard's files need a folder of that name.")
-    if not resume:
-        _make_folder(folder)
-    recorder = Recorder(agent, folder, tracked)
+    unit = Unit(kind.name, agent.seeds[0], len(agent.seeds))
+    folder = _open_folder(path, agent, steps, unit)
+    with folder.lock([unit.row]):
+        recorder = Recorder(agent, folder, unit, tracked, say)
+        schedule = {
+            "report_every": -(-steps // REPORTS),
+            "evaluate_every": evaluate_every,
+            "evaluation_episodes": episodes,
+            "tensorboard": board,
+            "track": observations,
+            "track_every": track_every,
+        }
+        _learn(agent, left, recorder, schedule, console)
+    if tracked is not None:
+        tracked.show(say)
+    _show(agent, agent.play(episodes), console)
+    say(f"Agent: {saved}")
+    return say_if_diverged(agent)
+
+
+def _learn(
+    agent: Agent[Any], left: int, recorder: Recorder, schedule: dict[str, Any], console: Console
+) -> None:
+    """Train to the end or until a stop, and save."""
     with stoppable() as stop:
         bar = show_progress(agent, left, from_start=True, console=console)
         with bar as advance, divergence_told_later():
@@ -105,16 +142,7 @@ def train(
                 return not stop.asked
 
             try:
-                agent.learn(
-                    left,
-                    callback=recorder,
-                    heartbeat=heartbeat,
-                    evaluate_every=evaluate_every,
-                    evaluation_episodes=episodes,
-                    tensorboard=board,
-                    track=observations,
-                    track_every=track_every,
-                )
+                agent.learn(left, callback=recorder, heartbeat=heartbeat, **schedule)
             except KeyboardInterrupt:
                 stop.asked = True
             except EnvironmentFailedError:
@@ -122,11 +150,45 @@ def train(
                 raise
             stop.is_deaf = True  # from here on all is saved, which must not be cut off
         save(recorder, stop)
-    if tracked is not None:
-        tracked.show(console)
-    _show(agent, agent.play(episodes), console)
-    console.print(f"Agent: {folder / AGENT}")
-    return _say_if_diverged(agent)
+
+
+def _open_folder(path: Path, agent: Agent[Any], steps: int, unit: Unit) -> RunFolder:
+    """Return the run's folder, made new or taken up, with a manifest that says what is trained."""
+    row = {
+        "id": unit.row,
+        "label": agent.label,
+        "algorithm": agent.name,
+        "env": agent.env.label,
+        "env_options": agent.env.saved[1],
+        "steps": steps,
+        "options": agent.options.model_dump(mode="json"),
+    }
+    spec = {
+        "name": "train",
+        "measure": {"kind": "training"},
+        "seeds_per_unit": unit.seeds,
+        "rows": [row],
+        "quick": None,
+    }
+    source = provenance.commit()
+    manifest = {
+        "format": FORMAT,
+        "experiment": "train",
+        "preset": "none",
+        "spec": spec,
+        "spec_hash": "",
+        "seeds": {"first": unit.first_seed, "count": unit.seeds},
+        "rows": [{**row, "units": [[unit.first_seed, unit.seeds]], "commit": source}],
+        **provenance.describe(source),
+    }
+    if not (path / MANIFEST).exists():
+        return RunFolder.create(path, manifest)
+    folder = RunFolder.open(path)
+    if folder.manifest()["experiment"] != "train":
+        raise ValueError(f"{path} holds an experiment; choose another folder with --out.")
+    with folder.lock([unit.row]), folder.changing():
+        folder.write_json(MANIFEST, manifest)
+    return folder
 
 
 def evaluate(
@@ -140,16 +202,8 @@ def evaluate(
 ) -> None:
     """Play episodes with a saved agent."""
     import_modules(imports)
-    agent = load(model, env)
+    agent = load(model / AGENT if model.is_dir() else model, env)
     _show(agent, agent.play(episodes, seed=seed), console)
-
-
-def algorithm_type(name: str) -> type[Algorithm]:
-    """Return the class of an algorithm."""
-    kind = ALGORITHMS.get(name.lower())
-    if kind is None:
-        raise ValueError(f"There is no algorithm {name!r}; there are {', '.join(ALGORITHMS)}.")
-    return kind
 
 
 def import_modules(names: Sequence[str]) -> None:
@@ -218,7 +272,7 @@ def read_observations(path: Path) -> Any:
     return tuple(found[name] for name in unnamed) if set(unnamed) == set(arrays) else found
 
 
-def _begin(folder: Path, kind: type[Algorithm], env: str, choices: Choices) -> Algorithm:
+def _begin(folder: Path, kind: type[Agent[Any]], env: str, choices: Choices) -> Agent[Any]:
     # The class has arguments beside its options, which --set does not reach.
     parse(kind.options_type, choices.options, kind.__name__)
     try:
@@ -234,11 +288,11 @@ def _begin(folder: Path, kind: type[Algorithm], env: str, choices: Choices) -> A
         raise ValueError(str(error).replace('backend="host"', "--backend host")) from error
 
 
-def _go_on(folder: Path, kind: type[Algorithm], env: str, choices: Choices) -> Algorithm:
+def _go_on(folder: Path, kind: type[Agent[Any]], env: str, choices: Choices) -> Agent[Any]:
     agent = load(folder / AGENT)
-    if not isinstance(agent, kind) or agent.place.id != env:
+    if not isinstance(agent, kind) or agent.env.label != env:
         raise ValueError(
-            f"{folder / AGENT} holds {type(agent).__name__} in {agent.place.id}, "
+            f"{folder / AGENT} holds {type(agent).__name__} in {agent.env.label}, "
             f"not {kind.__name__} in {env}."
         )
     for option, saved, given in _saved_and_given(agent, choices):
@@ -250,7 +304,7 @@ def _go_on(folder: Path, kind: type[Algorithm], env: str, choices: Choices) -> A
     return agent
 
 
-def _saved_and_given(agent: Algorithm, choices: Choices) -> Iterator[tuple[str, Any, Any]]:
+def _saved_and_given(agent: Agent[Any], choices: Choices) -> Iterator[tuple[str, Any, Any]]:
     """Yield what was said about the agent: the option, the saved value, the given one."""
     if choices.seed is not None:
         yield "--seed", agent.seeds[0], choices.seed
@@ -262,16 +316,7 @@ def _saved_and_given(agent: Algorithm, choices: Choices) -> Iterator[tuple[str, 
     for name in choices.options:
         yield f"--set {name}", getattr(agent.options, name), getattr(given, name)
     for name, value in choices.env_options.items():
-        yield f"--env-set {name}", agent.place.options.get(name, "its default"), value
-
-
-def _make_folder(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(
-            f"{folder} is there already; choose another folder with --out, or go on in it with "
-            "--resume."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
+        yield f"--env-set {name}", agent.env.options.get(name, "its default"), value
 
 
 def _text(value: Any) -> str:
@@ -279,24 +324,26 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _say_if_diverged(agent: Algorithm) -> bool:
+def say_if_diverged(agent: Agent[Any]) -> bool:
     """Return whether all seeds are whole; name those that are not."""
     if not agent.diverged:
         return True
     told = ", ".join(f"seed {seed} at update {at:,}" for seed, at in agent.diverged.items())
     name = "step_size" if hasattr(agent.options, "step_size") else "learning_rate"
     typer.echo(
-        f"{type(agent).__name__} diverged: {told}; its values are no numbers from there on, so use "
-        f"a smaller {name} than {getattr(agent.options, name):g}.",
+        f"{type(agent).__name__} diverged: {told}; its values are NaN from there on, so use a "
+        f"smaller {name} than {getattr(agent.options, name)}.",
         err=True,
     )
     return False
 
 
-def _show(agent: Algorithm, played: Episodes, console: Console) -> None:
+def _show(agent: Agent[Any], played: Episodes, console: Console) -> None:
     """Print what every seed expected and what it got, and over seeds the spread."""
     table = Table(
-        title=f"{type(agent).__name__} in {agent.place.id}, {agent.num_timesteps:,} steps",
+        title=escape(
+            f"{type(agent).__name__} in {agent.env.label}, {agent.num_timesteps:,} steps"
+        ),
         caption=f"Means of {played.returns.shape[1]} greedy episodes. The value is the largest Q "
         "where they begin; it is right if it agrees with the discounted return.",
     )

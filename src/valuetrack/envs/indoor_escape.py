@@ -28,6 +28,8 @@ TieRule = Literal["uniform", "reference"]
 
 EAST, NORTH, WEST, SOUTH = range(4)
 NUM_ACTIONS = 4
+ACTION_NAMES = ("E", "N", "W", "S")
+"""East, north, west, south: the actions 0 to 3."""
 _DX = np.array([1, 0, -1, 0])
 _DY = np.array([0, 1, 0, -1])
 

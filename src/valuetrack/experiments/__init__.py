@@ -1,1 +1,1 @@
-"""Experiments as data: what is run, how it is built, and the run itself."""
+"""Experiments as data: a specification, what it measures, and the runner for all of them."""

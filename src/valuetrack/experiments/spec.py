@@ -1,32 +1,47 @@
-"""The specification of an experiment, read from TOML; an unknown key is an error."""
+"""The specification of an experiment, read from TOML; an unknown key is an error.
+
+::
+
+    name = "my-experiment"
+    env = "CartPole-v1"            # of all rows that name none
+    steps = 100_000
+    seeds_per_unit = 5             # trained side by side, in one process
+
+    [measure]
+    kind = "control"               # what is recorded: experiments/measure/
+    points = 100
+
+    [options.all]                  # of all rows; also [options.samplers] and [options.<algorithm>]
+    discount = 0.99
+
+    [presets.paper.lktd]           # options that a preset replaces, likewise
+    gradient = "full"
+
+    [[rows]]
+    id = "lktd-small-step"
+    algorithm = "lktd"
+    options = { step_size = 1e-5 }
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from types import NoneType
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
-Positive = Annotated[float, Field(gt=0)]
+from valuetrack.api.options import parse as parse_options
+from valuetrack.registry import AGENTS, agent_type
+
 Count = Annotated[int, Field(ge=1)]
-Probability = Annotated[float, Field(ge=0, le=1)]
-Algorithm = Literal["lktd", "sgld", "sghmc", "dqn", "bootdqn", "qrdqn", "kova"]
-PresetName = Literal["reference", "paper"]
-
-SAMPLERS: tuple[Algorithm, ...] = ("lktd", "sgld", "sghmc")
-LABELS: dict[Algorithm, str] = {
-    "lktd": "LKTD",
-    "sgld": "SGLD",
-    "sghmc": "SGHMC",
-    "dqn": "DQN",
-    "bootdqn": "BootDQN",
-    "qrdqn": "QR-DQN",
-    "kova": "KOVA",
-}
-PRESETS: tuple[PresetName, ...] = get_args(PresetName)
+Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+DEFAULT_PRESET = "reference"
 
 
 class SpecError(ValueError):
@@ -39,179 +54,209 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class EnvironmentSpec(Section):
-    """The grid; the options of :class:`~valuetrack.envs.indoor_escape.IndoorEscape`."""
+class Row(Section):
+    """One row of the tables: an algorithm in an environment.
 
-    width: Count = 10
-    height: Count = 10
-    walls: tuple[tuple[int, int], ...] = ()
-    start: tuple[int, int] = (0, 0)
-    goal: tuple[int, int] | None = None
-    reward_mean: float = -1.0
-    reward_sd: Annotated[float, Field(ge=0)] = 0.1
-    horizon: Count = 200
-    masked: bool = True
-    ties: Literal["uniform", "reference"] = "reference"
+    Attributes
+    ----------
+    id, label
+        Its name in files, and the one for readers.
+    algorithm, options
+        Who learns, with all options that differ from the algorithm's defaults.
+    env, env_options, steps
+        Where, and for how many environment steps per seed.
+    """
 
-
-class NetworkSpec(Section):
-    """A fully connected network."""
-
-    hidden: tuple[Count, ...] = (32, 32)
-    activation: str = "relu"
-    init_sd: Positive = 0.1
-
-
-class TrainingSpec(Section):
-    """How acting and learning take turns."""
-
+    id: Identifier
+    label: str
+    algorithm: str
+    env: str
+    env_options: dict[str, Any] = {}
     steps: Count
-    steps_per_update: Count = 10
-    learning_starts: Annotated[int, Field(ge=0)] = 1_000
-    batch_size: Count = 100
-    replay_capacity: Count = 10_000
-    discount: Probability = 0.9
-    exploration_initial: Probability = 1.0
-    exploration_final: Probability = 0.01
-    exploration_fraction: Probability = 0.1
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _options_exist(self) -> Row:
+        parse_options(agent_type(self.algorithm).options_type, self.options, self.id)
+        return self
 
 
-class MetricsSpec(Section):
-    """What is measured, and how often."""
-
-    pool_size: Count = 3_000
-    level: Probability = 0.95
-    windows: Count = 100
-    windows_between_evaluations: Count = 5
-    final_windows: Count = 5
-    evaluations_per_final_window: Count = 10
-    calibration_levels: tuple[Probability, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-
-
-class SamplingSpec(Section):
-    """What LKTD, SGLD and SGHMC have in common."""
-
-    observation_sd: Positive = 0.1
-    prior_wide_sd: Positive = 0.5
-    prior_narrow_sd: Positive = 0.05
-    prior_wide_weight: Probability = 0.5
-
-
-class PresetSpec(Section):
-    """The choices on which the authors' code and the paper's equations differ."""
-
-    gradient: Literal["semi", "full"]
-    likelihood_weight: Positive
-    inner_iterations: Count
-    inner_power: Annotated[float, Field(ge=0)]
-    prior_phase_in: Annotated[int, Field(ge=0)]
-    lktd_alpha: Annotated[float, Field(gt=0, lt=1)]
-    lktd_latent: Literal["restart", "conditional", "conditional_tempered"]
-    sghmc_friction: Annotated[float, Field(gt=0, le=1)]
-    sghmc_momentum: Literal["carried", "restarted", "none"]
-    kova_jacobian: Literal["plain", "differenced"]
-    kova_forgetting: Annotated[float, Field(ge=0, lt=1)]
-
-
-class BaselineSpec(Section):
-    """Settings of DQN, BootDQN, QR-DQN and KOVA."""
-
-    target_every: Count = 10
-    double: bool = True
-    bootdqn_heads: Count = 10
-    bootdqn_mask_probability: Positive = 0.5
-    bootdqn_head_every: Count = 10
-    qrdqn_quantiles: Count = 10
-    max_gradient_norm: Positive | None = 1.0
-    kova_initial_variance: Positive = 1.0
-    kova_observation_variance: Positive = 100.0
-
-
-class QuickSpec(Section):
+class Quick(Section):
     """The run that gives a first look."""
 
     rows: tuple[str, ...]
     seeds: Count
     steps: Count
+    seeds_per_unit: Count | None = None
 
 
-class RowSpec(Section):
-    """One row of the tables."""
+class Experiment(Section):
+    """A whole experiment, with everything resolved: presets, common options, labels.
 
-    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-    algorithm: Algorithm
-    step_size: Positive
-    pseudo_population: Positive | None = None
+    Attributes
+    ----------
+    name
+        Its name, on the command line too.
+    measure
+        What is recorded: its ``kind`` and the options of that.
+    seeds_per_unit
+        How many seeds are trained side by side. It is data and not a matter of the machine, so
+        that a run has the same units, and the same bits, wherever it is made.
+    rows, quick
+        All rows, and the quick run of some of them.
+    """
 
-    @model_validator(mode="after")
-    def _population_for_samplers(self) -> RowSpec:
-        if (self.algorithm in SAMPLERS) != (self.pseudo_population is not None):
-            raise ValueError(
-                "pseudo_population belongs to LKTD, SGLD and SGHMC, and to all of them"
-            )
-        return self
+    name: Identifier
+    measure: dict[str, Any]
+    seeds_per_unit: Count
+    rows: tuple[Row, ...]
+    quick: Quick | None = None
 
-
-class Rows(Section):
-    """What every experiment has: a name, rows, and a quick run of some of them."""
-
-    name: str
-    quick: QuickSpec
-    rows: tuple[Any, ...]
-
-    def _find(self, row_id: str) -> Any:
+    def row(self, row_id: str) -> Row:
+        """Return a row by its id."""
         for row in self.rows:
             if row.id == row_id:
                 return row
         known = ", ".join(row.id for row in self.rows)
         raise SpecError(f"There is no row {row_id!r} in {self.name}; there are {known}.")
 
-    def hash(self, preset: PresetName) -> str:
-        """Return a fingerprint of all that decides a row's numbers, except which rows are run."""
+    def hash(self) -> str:
+        """Return a fingerprint of all that decides a row's numbers."""
         data = self.model_dump(mode="json", exclude={"quick"})
-        text = json.dumps([data, preset], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class ExperimentSpec(Rows):
-    """The indoor escape."""
+class _Source(Section):
+    """An experiment as its file has it."""
 
-    environment: EnvironmentSpec
-    network: NetworkSpec
-    training: TrainingSpec
-    metrics: MetricsSpec
-    sampling: SamplingSpec
-    presets: dict[PresetName, PresetSpec]
-    baselines: BaselineSpec
-    rows: tuple[RowSpec, ...]
-
-    def row(self, row_id: str) -> RowSpec:
-        """Return a row by its id."""
-        found: RowSpec = self._find(row_id)
-        return found
-
-    def steps_of(self, row_id: str) -> int:
-        """Return how many environment steps a seed of a row takes; here the same for all."""
-        self.row(row_id)
-        return self.training.steps
-
-    def label(self, row_id: str) -> str:
-        """Return a row's name for readers: its algorithm."""
-        return LABELS[self.row(row_id).algorithm]
-
-    def with_steps(self, steps: int) -> ExperimentSpec:
-        """Return the same experiment with another number of environment steps."""
-        data = self.model_dump()
-        data["training"]["steps"] = steps
-        return parse(data, f"{self.name} with {steps} steps")
+    name: Identifier
+    env: str | None = None
+    env_options: dict[str, Any] = {}
+    steps: Count | None = None
+    seeds_per_unit: Count = 5
+    exploration_fraction: Annotated[float, Field(ge=0, le=1)] | None = None
+    measure: dict[str, Any]
+    options: dict[str, dict[str, Any]] = {}
+    presets: dict[str, dict[str, dict[str, Any]]] = {}
+    quick: Quick | None = None
+    rows: tuple[dict[str, Any], ...]
 
 
-def parse(data: dict[str, Any], source: str) -> ExperimentSpec:
-    """Check a specification, and say in one sentence what is wrong with it."""
+def resolve(
+    data: Mapping[str, Any],
+    source: str,
+    *,
+    preset: str = DEFAULT_PRESET,
+    steps: int | None = None,
+    seeds_per_unit: int | None = None,
+) -> Experiment:
+    """Turn the content of a file into an experiment.
+
+    Parameters
+    ----------
+    data, source
+        The content, and the file's name for messages.
+    preset
+        Which of the file's presets to take.
+    steps, seeds_per_unit
+        Replace those of the file.
+    """
     try:
-        return ExperimentSpec.model_validate(data)
+        read = _Source.model_validate(data)
+        presets = read.presets or {DEFAULT_PRESET: {}}
+        if preset not in presets:
+            raise SpecError(
+                f"{read.name} has no preset {preset!r}; there are {', '.join(presets)}."
+            )
+        layers = (read.options, presets[preset])
+        for layer in layers:
+            _check_groups(layer, source)
+        rows = [_row(read, row, layers, steps) for row in read.rows]
+        return Experiment.model_validate(
+            {
+                "name": read.name,
+                "measure": read.measure,
+                "seeds_per_unit": seeds_per_unit or read.seeds_per_unit,
+                "rows": [{**row, "label": row.get("label") or _label(row, rows)} for row in rows],
+                "quick": read.quick,
+            }
+        )
     except ValidationError as error:
         raise spec_error(error, source) from error
+
+
+def _row(
+    read: _Source,
+    row: dict[str, Any],
+    layers: tuple[Mapping[str, Mapping[str, Any]], ...],
+    steps: int | None,
+) -> dict[str, Any]:
+    """Return a row with what it shares with others filled in."""
+    name = row.get("algorithm")
+    kind = AGENTS.get(name) if isinstance(name, str) else None
+    known: Mapping[str, FieldInfo] = {} if kind is None else kind.options_type.model_fields
+    groups = ("all", *(["samplers"] if kind is not None and kind.is_sampler else []), str(name))
+    options: dict[str, Any] = {}
+    for layer in layers:
+        for group in groups:
+            # What many share may be nothing to one of them; what is its own must exist.
+            found = layer.get(group, {})
+            options |= {k: v for k, v in found.items() if group == name or k in known}
+    own = row.get("options", {})
+    taken = steps or row.get("steps", read.steps)
+    if read.exploration_fraction is not None and isinstance(taken, int):
+        options["exploration_steps"] = int(read.exploration_fraction * taken)
+    return {
+        "env": read.env,
+        "env_options": read.env_options,
+        **row,
+        "steps": taken,
+        "options": _with_none({**options, **own}, known) if isinstance(own, dict) else own,
+    }
+
+
+def _with_none(options: dict[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """Read ``"none"`` as None where an option may be None, for which TOML has no word."""
+    return {
+        key: None
+        if value == "none" and key in fields and NoneType in get_args(fields[key].annotation)
+        else value
+        for key, value in options.items()
+    }
+
+
+def _check_groups(layer: Mapping[str, Mapping[str, Any]], source: str) -> None:
+    """Refuse tables of options that belong to nobody, and options that nobody in a group has."""
+    for group, options in layer.items():
+        if group in AGENTS:
+            continue
+        if group not in ("all", "samplers"):
+            raise SpecError(f"{source}: options for {group!r}: there is no such algorithm.")
+        kinds = [kind for kind in AGENTS.values() if group == "all" or kind.is_sampler]
+        for key in options:
+            if not any(key in kind.options_type.model_fields for kind in kinds):
+                raise SpecError(f"{source}: options.{group}.{key}: no algorithm has this option.")
+
+
+def _label(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
+    """Return an algorithm's name, and what sets the row apart from the first of its kind."""
+    kind = (row.get("algorithm"), row.get("env"))
+    first = next(other for other in rows if (other.get("algorithm"), other.get("env")) == kind)
+    own = [
+        f"{key} = {value:g}" if isinstance(value, float) else f"{key} = {value}"
+        for key, value in dict(row["options"]).items()
+        if first["options"].get(key) != value
+    ]
+    name = str(row.get("algorithm"))
+    return ", ".join([AGENTS[name].label if name in AGENTS else name, *own])
+
+
+def from_manifest(manifest: Mapping[str, Any]) -> Experiment:
+    """Return the experiment that a run was made with."""
+    try:
+        return Experiment.model_validate(manifest["spec"])
+    except ValidationError as error:
+        raise spec_error(error, "manifest.json") from error
 
 
 def spec_error(error: ValidationError, source: str) -> SpecError:
@@ -222,14 +267,25 @@ def spec_error(error: ValidationError, source: str) -> SpecError:
     return SpecError(f"{source}: {where}: {what.removeprefix('Value error, ')}.")
 
 
-def load(name: str) -> ExperimentSpec:
-    """Read one of the experiments that come with the library, for instance ``indoor_escape``."""
-    return load_file(specs_folder() / f"{name}.toml")
+def experiment_names() -> list[str]:
+    """Return the experiments that come with the library."""
+    return sorted(path.stem.replace("_", "-") for path in specs_folder().glob("*.toml"))
 
 
-def load_file(path: Path) -> ExperimentSpec:
-    """Read an experiment from a TOML file."""
-    return parse(read_toml(path), path.name)
+def load(name: str, **choices: Any) -> Experiment:
+    """Read one of the experiments that come with the library, for instance ``indoor-escape``.
+
+    ``choices`` are those of :func:`resolve`.
+    """
+    return resolve(read_experiment(name), f"{name.replace('-', '_')}.toml", **choices)
+
+
+def read_experiment(name: str) -> dict[str, Any]:
+    """Return the content of an experiment's file."""
+    if name not in experiment_names():
+        known = ", ".join(experiment_names())
+        raise SpecError(f"There is no experiment {name!r}; there are {known}.")
+    return read_toml(specs_folder() / f"{name.replace('-', '_')}.toml")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

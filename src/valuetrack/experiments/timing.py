@@ -11,17 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from valuetrack import rng
+from valuetrack.api.options import parse
 from valuetrack.envs.indoor_escape import IndoorEscape
-from valuetrack.experiments.build import build_agent, build_problem
-from valuetrack.experiments.spec import (
-    SAMPLERS,
-    Algorithm,
-    ExperimentSpec,
-    PresetName,
-    RowSpec,
-    parse,
-)
-from valuetrack.learner import Learner
+from valuetrack.experiments.spec import Experiment, Row
+from valuetrack.learner import Learner, Task
+from valuetrack.registry import agent_type
+from valuetrack.training.update import refresh_when_due
 from valuetrack.types import Array, Transition
 
 CONFIGURATIONS: tuple[tuple[tuple[int, ...], int], ...] = (
@@ -39,7 +34,7 @@ SECONDS_PER_REPETITION = 0.1
 class Case(NamedTuple):
     """One cell of the table, ready to be timed."""
 
-    algorithm: Algorithm
+    algorithm: str
     hidden: tuple[int, ...]
     batch_size: int
     iterations: int
@@ -48,10 +43,7 @@ class Case(NamedTuple):
 
 
 def time_updates(
-    spec: ExperimentSpec,
-    preset: PresetName,
-    *,
-    advance: Callable[[], None] = lambda: None,
+    spec: Experiment, *, advance: Callable[[], None] = lambda: None
 ) -> list[dict[str, Any]]:
     """Time all algorithms in all configurations, one seed on one device.
 
@@ -62,8 +54,8 @@ def time_updates(
     rows = []
     for hidden, batch_size in CONFIGURATIONS:
         cases = []
-        for row in first_rows(spec):
-            cases.append(make_case(spec, preset, row, hidden, batch_size))
+        for row in timed_rows(spec):
+            cases.append(make_case(row, hidden, batch_size))
             advance()
         turns: list[list[float]] = [[] for _ in cases]
         for _ in range(REPETITIONS):
@@ -74,31 +66,26 @@ def time_updates(
     return rows
 
 
-def first_rows(spec: ExperimentSpec) -> list[RowSpec]:
-    """Return one row for each algorithm, the last in the file."""
+def timed_rows(spec: Experiment) -> list[Row]:
+    """Return one row per algorithm, the last in the file."""
     return list({row.algorithm: row for row in spec.rows}.values())
 
 
-def make_case(
-    spec: ExperimentSpec, preset: PresetName, row: RowSpec, hidden: tuple[int, ...], batch_size: int
-) -> Case:
+def make_case(row: Row, hidden: tuple[int, ...], batch_size: int) -> Case:
     """Compile the updates of one cell, and find out how many of them last long enough."""
-    data = spec.model_dump()
-    data["network"]["hidden"] = hidden
-    data["training"]["batch_size"] = batch_size
-    problem = build_problem(spec)
-    agent = build_agent(parse(data, "timing"), row, preset, problem.env)
-    batch = random_batch(problem.env, batch_size, jax.random.key(1))
-    many = jax.jit(lambda count: _updates(agent, batch, count))
+    kind, env = agent_type(row.algorithm), IndoorEscape(**row.env_options)
+    options = parse(kind.options_type, {**row.options, "hidden": hidden}, row.id)
+    learner = kind.build(Task(env.observation_shape, False, env.num_actions), options)
+    batch = random_batch(env, batch_size, jax.random.key(1))
+    many = jax.jit(lambda count: _updates(learner, batch, count))
     many(1).block_until_ready()
     once = max(_seconds(lambda: many(3).block_until_ready()) / 3, 1e-6)
     updates = max(1, round(SECONDS_PER_REPETITION / once))
-    iterations = spec.presets[preset].inner_iterations if row.algorithm in SAMPLERS else 1
     return Case(
         row.algorithm,
         hidden,
         batch_size,
-        iterations,
+        getattr(options, "inner_iterations", 1),
         updates,
         lambda: many(updates).block_until_ready(),
     )
@@ -118,14 +105,15 @@ def random_batch(env: IndoorEscape, size: int, key: Array) -> Transition:
     )
 
 
-def _updates(agent: Learner, batch: Transition, count: Any) -> Array:
+def _updates(learner: Learner, batch: Transition, count: Any) -> Array:
     def body(_: Any, carry: tuple[Array, Any]) -> tuple[Array, Any]:
         key, state = carry
         key, update_key = jax.random.split(key)
-        state, _ = agent.update(update_key, state, batch)
-        return key, state
+        done = state.sampler.updates
+        state, _ = learner.update(update_key, state, batch)
+        return key, refresh_when_due(learner, state, done)
 
-    start = (rng.key(0), agent.init(rng.key(2)))
+    start = (rng.key(0), learner.init(rng.key(2)))
     _, state = jax.lax.fori_loop(0, count, body, start)
     return jnp.asarray(state.sampler.updates)
 

@@ -8,7 +8,7 @@ the key.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,10 @@ from valuetrack.samplers.base import (
     Info,
     Sampler,
     as_arrays,
-    check_choice,
     check_positive,
     make_info,
 )
 from valuetrack.types import Array, Params
-
-Jacobian = Literal["plain", "differenced"]
-"""Which rows stand in for the gradient of h, see :func:`kova`."""
 
 
 class KOVAState(NamedTuple):
@@ -45,7 +41,6 @@ def kova(
     initial_variance: float = 1.0,
     process_variance: float = 0.0,
     forgetting: float = 0.0,
-    jacobian: Jacobian = "plain",
 ) -> Sampler:
     r"""Build the extended Kalman filter.
 
@@ -68,16 +63,12 @@ def kova(
     process_variance, forgetting
         w, the paper's additive state noise, and :math:`\eta`, the reference setting's inflation
         (1e-4 there). Both are off by default.
-    jacobian
-        ``"plain"`` uses J, as the paper's algorithm does. ``"differenced"`` subtracts from each
-        row the one before it, the first row staying as it is: the reference form.
     """
     check_positive(
         observation_variance=observation_variance,
         learning_rate=learning_rate,
         initial_variance=initial_variance,
     )
-    check_choice("jacobian", jacobian, get_args(Jacobian))
     if not 0 <= forgetting < 1:
         raise ValueError(f"forgetting must lie in [0, 1), not {forgetting}.")
     if not 0 <= process_variance < math.inf:
@@ -99,8 +90,6 @@ def kova(
         predicted = predict(mean)
         innovation = measurement.observe(state.params, data) - predicted
         J = jax.jacrev(predict)(mean)
-        if jacobian == "differenced":
-            J = J.at[1:].add(-J[:-1])
 
         covariance = state.covariance / (1 - forgetting)
         if process_variance:

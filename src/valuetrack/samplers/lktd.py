@@ -45,7 +45,7 @@ def lktd(
     observation_sd: float,
     alpha: float = 0.9,
     inner_iterations: int = 5,
-    inner_power: float = 0.0,
+    inner_power: float = 0.9,
     likelihood_weight: float = 1.0,
     latent: Latent = "restart",
 ) -> Sampler:

@@ -46,7 +46,7 @@ def sghmc(
     observation_sd: float,
     friction: float = 0.1,
     inner_iterations: int = 5,
-    inner_power: float = 0.0,
+    inner_power: float = 0.9,
     likelihood_weight: float = 1.0,
     momentum: Momentum = "carried",
 ) -> Sampler:

@@ -31,7 +31,7 @@ def sgld(
     pseudo_population: float,
     observation_sd: float,
     inner_iterations: int = 5,
-    inner_power: float = 0.0,
+    inner_power: float = 0.9,
     likelihood_weight: float = 1.0,
 ) -> Sampler:
     r"""Build the SGLD sampler.

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, NoReturn, Self
 
 import jax
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-from valuetrack import __version__, modelfile, posterior
-from valuetrack.algorithms.build import Task, loop_settings
-from valuetrack.algorithms.estimate import INITIAL, Estimate
-from valuetrack.algorithms.loading import load_agent
-from valuetrack.algorithms.options import Options, parse
-from valuetrack.algorithms.pieces import Heartbeat
-from valuetrack.algorithms.place import Backend, Place
-from valuetrack.algorithms.playing import play
-from valuetrack.algorithms.running import Callback, run_training
-from valuetrack.algorithms.tracking import Tracking
-from valuetrack.algorithms.views import Views
-from valuetrack.learner import Learner, LearnerState
-from valuetrack.training import samples
-from valuetrack.training.evaluation import Episodes
-from valuetrack.training.host import HostTrainer
-from valuetrack.training.seeds import CompiledTrainer
-
-NDArray = npt.NDArray[Any]
+from valuetrack import __version__, posterior
+from valuetrack.api import settings, training
+from valuetrack.api.environment import AgentEnvironment, Backend
+from valuetrack.api.estimate import INITIAL, Estimate
+from valuetrack.api.options import OptionsType, parse
+from valuetrack.api.pieces import Heartbeat
+from valuetrack.api.queries import EPISODE_LIMIT, Queries
+from valuetrack.api.tracking import Tracking
+from valuetrack.api.training import Callback
+from valuetrack.io import array_file
+from valuetrack.learner import Learner, LearnerState, Task
+from valuetrack.training.compiled_trainer import CompiledTrainer
+from valuetrack.training.evaluation import Episodes, evaluate_on_host
+from valuetrack.training.host_trainer import HostTrainer
+from valuetrack.training.trainer import Trainer
+from valuetrack.types import NDArray
 
 
-class Algorithm:
+class Agent(Generic[OptionsType]):
     """A value-based agent in an environment.
 
     Parameters
@@ -56,11 +56,38 @@ class Algorithm:
     """
 
     name: ClassVar[str]
-    options_type: ClassVar[type[Options]] = Options
-    build: ClassVar[Any]
-    """``(task, options) -> Agent``."""
+    """The name in files and on the command line."""
+    label: ClassVar[str]
+    """The name in tables and figures."""
+    colour: ClassVar[str]
+    """The colour in figures."""
+    options_type: ClassVar[Any]
     is_sampler: ClassVar[bool] = False
+    """Whether its samples are draws from a posterior."""
     sample_name: ClassVar[str] = "recent iterates of the optimiser, not a posterior"
+    """What its samples are."""
+
+    @staticmethod
+    def build(task: Task, options: Any) -> Learner:
+        """Build the learner for a task; every agent has its own."""
+        raise TypeError("Choose an agent, such as valuetrack.LKTD: this is their base class.")
+
+    def __init_subclass__(cls) -> None:
+        """Let editors and ``help`` show the options as keyword arguments."""
+        super().__init_subclass__()
+        own = [
+            parameter
+            for parameter in inspect.signature(Agent.__init__).parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        fields = cls.options_type.model_fields.items()
+        options = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.annotation
+            )
+            for name, f in fields
+        ]
+        cls.__signature__ = inspect.Signature([*own[1:], *options])  # type: ignore[attr-defined]
 
     def __init__(
         self,
@@ -75,42 +102,42 @@ class Algorithm:
         self.seeds = _seeds(seed, seeds)
         if isinstance(env, VectorEnv) and env.num_envs % len(self.seeds) == 0:
             options.setdefault("environments", env.num_envs // len(self.seeds))
-        self.options = parse(self.options_type, options, type(self).__name__)
-        lanes = len(self.seeds) * self.options.environments
-        self.place = Place(env, env_options or {}, backend, lanes)
-        self.agent: Learner = type(self).build(self.task, self.options)
-        self._settings = loop_settings(self.options, self.agent, len(self.seeds))
-        self._views = Views(self.agent, self.place.in_jax)
+        self.options: OptionsType = parse(self.options_type, options, type(self).__name__)
+        count = len(self.seeds) * self.options.environments
+        self.env = AgentEnvironment(env, env_options or {}, backend, count)
+        self.learner: Learner = self.build(self.task, self.options)
+        self._queries = Queries(self.learner, self.env.in_jax)
         self._random = np.random.default_rng([self.seeds[0], 2])
         self._records: list[tuple[NDArray, NDArray, NDArray]] = []
         self._tracked: NDArray | None = None
-        self.trainer: HostTrainer | CompiledTrainer
-        if self.place.lanes is None:
-            self.trainer = CompiledTrainer(
-                self.agent, self._settings, self.place.in_jax, self.seeds
-            )
-        else:
-            self.trainer = HostTrainer(self.agent, self._settings, self.place.lanes, self.seeds)
+        self.trainer: Trainer = self._make_trainer()
+
+    def _make_trainer(self) -> Trainer:
+        how = settings.settings_of(self.options, self.learner, len(self.seeds))
+        if self.env.in_python is None:
+            assert self.env.in_jax is not None
+            return CompiledTrainer(self.learner, how, self.env.in_jax, self.seeds)
+        return HostTrainer(self.learner, how, self.env.in_python, self.seeds)
 
     @property
     def task(self) -> Task:
         """The shape of observations, and the number of actions."""
-        return self.place.task
+        return self.env.task
 
     @property
     def backend(self) -> str:
         """Which trainer it has, ``"compiled"`` or ``"host"``."""
-        return "host" if self.place.in_jax is None else "compiled"
+        return "host" if self.env.in_jax is None else "compiled"
 
     @property
     def num_timesteps(self) -> int:
-        """Environment steps of each seed so far."""
+        """Environment steps per seed so far."""
         return self.trainer.steps
 
     @property
     def diverged(self) -> dict[int, int]:
         """The seeds that diverged, each with the update at which it did."""
-        at = self.trainer.diverged
+        at = np.asarray(self.trainer.learned.diverged)
         return {s: int(u) for s, u in zip(self.seeds, at, strict=True) if u >= 0}
 
     def learn(
@@ -127,12 +154,12 @@ class Algorithm:
         track: Any = None,
         track_every: int = 1,
     ) -> Self:
-        """Train for so many more environment steps of each seed, rounded up to whole cycles.
+        """Train for this many more environment steps per seed, rounded up to whole cycles.
 
         Parameters
         ----------
         total_timesteps
-            Environment steps of each seed.
+            Environment steps per seed.
         callback
             Called every ``report_every`` steps (a hundredth of the training by default).
         heartbeat
@@ -141,7 +168,7 @@ class Algorithm:
         progress_bar
             Show a bar with speed and time left.
         evaluate_every, evaluation_episodes
-            Play so many greedy episodes every so many steps, and tell the callback.
+            Every this many steps, play this many greedy episodes and tell the callback.
         tensorboard
             A folder for TensorBoard (needs the extra ``tensorboard``).
         track, track_every
@@ -154,19 +181,19 @@ class Algorithm:
         _check_count("evaluation_episodes", evaluation_episodes)
         _check_count("track_every", track_every)
         if evaluate_every:
-            self.place.check_evaluation()
+            self.env.check_evaluation()
         self._start_tracking(self._to_track(track))
-        run_training(
+        schedule = training.Schedule(
+            report_every, evaluate_every, evaluation_episodes, track_every
+        )
+        training.train(
             self,
             total_timesteps,
+            schedule,
             callback=callback,
             heartbeat=heartbeat,
             progress_bar=progress_bar,
-            report_every=report_every,
-            evaluate_every=evaluate_every,
-            evaluation_episodes=evaluation_episodes,
             tensorboard=tensorboard,
-            track_every=track_every,
         )
         self._warn_of_divergence()
         return self
@@ -178,23 +205,23 @@ class Algorithm:
         episode_start: Any = None,
         deterministic: bool = True,
         *,
-        action_mask: Any = None,
+        action_mask: npt.ArrayLike | None = None,
         member: int = 0,
     ) -> tuple[Any, None]:
         """Choose an action for one observation, or for a batch of them.
 
-        ``deterministic=False`` explores with the present epsilon. ``member`` is the seed's place
-        among those trained side by side. ``action_mask`` marks the legal actions, one row for all
-        or one for each observation. The second value is there for users of SB3.
+        ``deterministic=False`` explores with the present epsilon. ``member`` is the position of
+        a seed among those trained side by side. ``action_mask`` marks the legal actions, one row
+        for all or one per observation. The second value is there for users of SB3.
         """
-        encoded, single = self.place.encode(observation)
+        encoded, single = self.env.encode(observation)
         mask = self._legal(action_mask, len(encoded))
-        chosen = np.array(self._views.choose(self._member(member), encoded, mask)[0])
+        chosen, _ = self._queries.choose(self._member(member), encoded, mask)
         if not deterministic:
-            epsilon = float(self._settings.exploration(self.num_timesteps))
+            epsilon = float(self.trainer.settings.exploration(self.num_timesteps))
             for row in np.flatnonzero(self._random.random(len(chosen)) < epsilon):
                 chosen[row] = self._random.choice(np.flatnonzero(mask[row]))
-        chosen = chosen + self.place.offset
+        chosen = chosen + self.env.offset
         return (int(chosen[0]) if single else chosen), None
 
     def posterior(self, observation: Any, *, member: int = 0) -> Estimate:
@@ -203,24 +230,23 @@ class Algorithm:
         For LKTD, SGLD and SGHMC they are draws from the posterior. For the others they are what
         ``what`` says, and ``is_posterior`` is False.
         """
-        encoded, single = self.place.encode(observation)
+        encoded, single = self.env.encode(observation)
         state = self._member(member)
-        latest = np.asarray(self._views.values(state, encoded))
-        order = samples.newest_first(
-            self._settings.parameter_samples, self.trainer.updates, self._settings.thinning
-        )
-        if order:
-            pool = jax.tree.map(lambda leaf: leaf[member], self.trainer.samples)
-            drawn = np.asarray(self._views.values_of_pool(state, pool, encoded))[order[::-1]]
-            drawn = drawn.reshape(-1, *drawn.shape[2:])  # heads count as samples
-        else:  # before the first update, or no pool fits: the present parameters alone
-            drawn = latest
+        latest = self._queries.values(state, encoded)
+        pool = jax.tree.map(lambda leaf: leaf[member], self.trainer.learned.pool)
+        drawn, weights = latest[None], None
+        if pool != () and self.trainer.clock.updates:
+            # All slots at once, so that one program serves pools that fill up; then those in use.
+            every = self._queries.values_of_pool(state, pool.samples, encoded)
+            drawn, weights = posterior.in_order(pool._replace(samples=(every, pool.weights)))
+            weights = np.repeat(weights, drawn.shape[1])
+        drawn = drawn.reshape(-1, *drawn.shape[2:])  # heads count as samples
         latest = latest.mean(axis=0)
         if single:
             drawn, latest = drawn[:, 0], latest[0]
-        if not self.trainer.updates:
+        if not self.trainer.clock.updates:
             return Estimate(drawn, latest, INITIAL, is_posterior=False)
-        return Estimate(drawn, latest, self.sample_name, self.is_sampler)
+        return Estimate(drawn, latest, self.sample_name, self.is_sampler, weights)
 
     def to_arviz(self, observation: Any, name: str = "q") -> Any:
         """Export the samples at one observation, or at a batch of them, for ArviZ.
@@ -243,7 +269,20 @@ class Algorithm:
         """
         _check_count("episodes", episodes)
         _check_count("seed", seed, least=0)
-        return play(self, self._views, episodes, seed)
+        states, discount = self.trainer.learned.learner, self.options.discount
+        if self.env.in_jax is not None:
+            return self._queries.play(states, seed, episodes, discount)
+
+        def choose(observation: NDArray, mask: NDArray) -> tuple[NDArray, NDArray]:
+            chosen = self._queries.choose_for_all(states, observation[:, None], mask[:, None])
+            action, value = (np.asarray(part)[:, 0] for part in chosen)
+            return action, value
+
+        envs = self.env.for_evaluation(len(self.seeds))
+        starts = np.random.SeedSequence([seed, 1]).generate_state(envs.count) >> 1
+        return evaluate_on_host(
+            choose, envs, starts, episodes, limit=EPISODE_LIMIT, discount=discount
+        )
 
     def tracking(self) -> Tracking:
         """Return the values recorded so far; see ``track`` of :meth:`learn`."""
@@ -255,12 +294,16 @@ class Algorithm:
 
     def close(self) -> None:
         """Close the environments that the agent made; those it was given stay open."""
-        self.place.close()
+        self.env.close()
 
     def save(self, path: str | os.PathLike[str], *, replay: bool = True) -> None:
         """Write the agent to one file; with its replay memory, it goes on bit for bit."""
-        env, env_options = self.place.saved
-        description = {
+        array_file.save(path, self.trainer.arrays(replay=replay), self.describe(replay=replay))
+
+    def describe(self, *, replay: bool = True) -> dict[str, Any]:
+        """Return what a file says of the agent besides its arrays."""
+        env, env_options = self.env.saved
+        return {
             "algorithm": self.name,
             "options": self.options.model_dump(mode="json"),
             "env": env,
@@ -271,27 +314,64 @@ class Algorithm:
             "task": {**self.task._asdict(), "shape": list(self.task.shape)},
             "version": __version__,
         }
-        modelfile.save(path, self.trainer.arrays(replay=replay), description)
-
-    @classmethod
-    def from_file(
-        cls, path: Any, arrays: Mapping[str, NDArray], description: dict[str, Any], env: Any
-    ) -> Self:
-        """Make an agent from the content of a model file."""
-        agent: Self = load_agent(cls, path, arrays, description, env)
-        return agent
 
     def record(self, values: NDArray, every: int) -> None:
-        """Keep the tracked values of the last cycles, those of every so many updates."""
+        """Keep the tracked values of the last cycles, those of every ``every``-th update."""
         if not len(values):
             return
-        per_cycle = self._settings.updates_per_cycle
-        updates = self.trainer.updates - len(values) + 1 + np.arange(len(values))
+        clock, how = self.trainer.clock, self.trainer.settings
+        updates = clock.updates - len(values) + 1 + np.arange(len(values))
         # Updates come at the end of a cycle; the last cycle has just ended.
-        behind = (self.trainer.updates - updates) // per_cycle
-        steps = self.trainer.steps - behind * self._settings.transitions_per_cycle
+        behind = (clock.updates - updates) // how.updates_per_cycle
+        steps = self.trainer.steps - behind * how.transitions_per_cycle
         wanted = updates % every == 0
         self._records.append((steps[wanted], updates[wanted], values[wanted]))
+
+    def __repr__(self) -> str:
+        """Say what it is in a few lines."""
+        defaults = self.options_type()
+        own = {
+            name: value
+            for name, value in self.options.model_dump().items()
+            if value != getattr(defaults, name)
+        }
+        seeds = f"seed {self.seeds[0]}"
+        if len(self.seeds) > 1:
+            seeds = f"seeds {self.seeds[0]} to {self.seeds[-1]}"
+        lines = [
+            f"{type(self).__name__} on {self.env.label}, {seeds}",
+            f"  task: {self.task.actions} actions, observations {self.task.shape}; "
+            f"{self.backend} trainer",
+            f"  learned: {self.num_timesteps:,} steps, {self.trainer.clock.updates:,} updates",
+        ]
+        if own:
+            lines.append(f"  options: {', '.join(f'{k}={v!r}' for k, v in own.items())}")
+        if self.diverged:
+            lines.append(f"  diverged: {self._divergence()}")
+        return "\n".join(lines)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return an agent of its own that has learned the same; on the host it starts episodes."""
+        twin = type(self)(
+            self.env.copied(),
+            seed=self.seeds[0],
+            seeds=len(self.seeds),
+            env_options=self.env.options,
+            backend="auto" if self.env.id is None else self.backend,
+            **dict(self.options),
+        )
+        twin.trainer.restore(self.trainer.arrays())
+        twin._random = copy.deepcopy(self._random, memo)
+        twin._records, twin._tracked = list(self._records), self._tracked
+        memo[id(self)] = twin
+        return twin
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a pickle can hold code."""
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled; write it with agent.save(path) and read it "
+            "with valuetrack.load(path)."
+        )
 
     def _start_tracking(self, observations: NDArray | None) -> None:
         self.trainer.track(observations)
@@ -300,7 +380,7 @@ class Algorithm:
         if self._tracked is None or not np.array_equal(observations, self._tracked):
             self._tracked, self._records = observations, []
 
-    def _legal(self, given: Any, count: int) -> NDArray:
+    def _legal(self, given: npt.ArrayLike | None, count: int) -> NDArray:
         """Return a mask as booleans, (count, actions)."""
         shape = (count, self.task.actions)
         if given is None:
@@ -318,7 +398,7 @@ class Algorithm:
     def _to_track(self, observations: Any) -> NDArray | None:
         if observations is None:
             return None
-        encoded, single = self.place.encode(observations)
+        encoded, single = self.env.encode(observations)
         if single:
             raise ValueError("`track` takes a batch of observations; wrap a single one: [obs].")
         return encoded
@@ -326,15 +406,19 @@ class Algorithm:
     def _member(self, member: int) -> LearnerState:
         if not isinstance(member, int | np.integer) or not 0 <= member < len(self.seeds):
             raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member!r}.")
-        state: LearnerState = jax.tree.map(lambda leaf: leaf[member], self.trainer.agent_state)
+        state: LearnerState = jax.tree.map(
+            lambda leaf: leaf[member], self.trainer.learned.learner
+        )
         return state
+
+    def _divergence(self) -> str:
+        return ", ".join(f"seed {s} at update {u}" for s, u in self.diverged.items())
 
     def _warn_of_divergence(self) -> None:
         if self.diverged:
-            told = ", ".join(f"seed {s} at update {u}" for s, u in self.diverged.items())
             warnings.warn(
-                f"{type(self).__name__} diverged: {told}. Its values are no numbers from there on; "
-                "use a smaller step size.",
+                f"{type(self).__name__} diverged: {self._divergence()}. Its values are NaN from "
+                "there on; use a smaller step size.",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -7,29 +7,24 @@ us allocate, or build environments, far beyond what it holds itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+import os
+from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
-import numpy.typing as npt
+import numpy as np
 from gymnasium.vector import VectorEnv
 
-from valuetrack.algorithms.build import Task, loop_settings, memory_of_machine
-from valuetrack.algorithms.options import Options, parse, tuples
+from valuetrack.api.agent import Agent
+from valuetrack.api.options import Options, parse, tuples
+from valuetrack.api.settings import memory_of_machine, settings_of
 from valuetrack.envs.calls import EnvironmentFailedError
-from valuetrack.modelfile import ModelFileError, file_error, shortened
-from valuetrack.training import samples
-from valuetrack.training.checkpoint import from_arrays, read_clock
-from valuetrack.training.compiled import LoopSettings
-from valuetrack.training.packing import Packing
-from valuetrack.training.seeds import learned_in
-from valuetrack.training.update import Learned
+from valuetrack.io.array_file import ModelFileError, file_error, shortened
+from valuetrack.io.arrays import Arrays, from_arrays
+from valuetrack.learner import Task
+from valuetrack.training import update
+from valuetrack.training.trainer import Settings, read_clock
 
-Arrays = Mapping[str, npt.NDArray[Any]]
-
-MOST_LANES = 4_096
+MOST_ENVIRONMENTS = 4_096
 """How many environments a file may have us build that does not hold as many transitions."""
 TOLD = 180
 """How many characters of another error are repeated."""
@@ -37,6 +32,9 @@ TOLD = 180
 INCOMPLETE = (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError)
 UNFIT = (LookupError, TypeError, ValueError)
 UNUSABLE = (ValueError, ArithmeticError, MemoryError, RuntimeError)
+
+Path = str | os.PathLike[str]
+AgentType = TypeVar("AgentType", bound=Agent[Any])
 
 
 class Saved(NamedTuple):
@@ -51,7 +49,9 @@ class Saved(NamedTuple):
     options: dict[str, Any]
 
 
-def load_agent(kind: Any, path: Any, arrays: Arrays, description: dict[str, Any], env: Any) -> Any:
+def load_agent(
+    kind: type[AgentType], path: Path, arrays: Arrays, description: dict[str, Any], env: Any
+) -> AgentType:
     """Make an agent of a class from the content of a model file.
 
     Parameters
@@ -61,7 +61,7 @@ def load_agent(kind: Any, path: Any, arrays: Arrays, description: dict[str, Any]
     path, arrays, description
         The file's name and its content.
     env
-        What stands in for the saved environment, or ``None``.
+        What replaces the saved environment, or ``None``.
 
     Raises
     ------
@@ -78,8 +78,8 @@ def load_agent(kind: Any, path: Any, arrays: Arrays, description: dict[str, Any]
     _check_seeds(path, arrays, saved.seeds)
     try:
         options = parse(kind.options_type, saved.options, kind.__name__)
-        _check_sizes(path, arrays, saved, options, kind.build)
-        _check_lanes(path, arrays, saved, options, env)
+        _check_sizes(path, arrays, saved, options, kind)
+        _check_environments(path, arrays, saved, options, env)
     except ModelFileError:
         raise
     except (*UNFIT, *UNUSABLE) as error:
@@ -94,7 +94,7 @@ def load_agent(kind: Any, path: Any, arrays: Arrays, description: dict[str, Any]
     return agent
 
 
-def _described(path: Any, description: dict[str, Any]) -> Saved:
+def _described(path: Path, description: dict[str, Any]) -> Saved:
     try:
         task, env, seeds = description["task"], description["env"], description["seeds"]
         numbers = [*task["shape"], task["actions"]]
@@ -117,77 +117,78 @@ def _described(path: Any, description: dict[str, Any]) -> Saved:
     return Saved(env, env_options, backend, seeds, replay, shape, converted)
 
 
-def _check_seeds(path: Any, arrays: Arrays, seeds: list[Any]) -> None:
+def _check_seeds(path: Path, arrays: Arrays, seeds: list[Any]) -> None:
     """Refuse seeds that cannot be, and others than those whose states were saved."""
     whole = bool(seeds) and all(type(seed) is int for seed in seeds)
     if not whole or not 0 <= seeds[0] < 2**32 or seeds[-1] >= 2**32:
         raise _damaged(path, "its seeds are not whole numbers from 0 to below 2^32")
     if seeds != list(range(seeds[0], seeds[0] + len(seeds))):
         raise _damaged(path, "its seeds do not follow one another")
-    states = _states(arrays)
-    if not states or any(state.shape[:1] != (len(seeds),) for state in states):
+    learned = _below(arrays, "learned")
+    if not learned or any(array.shape[:1] != (len(seeds),) for array in learned):
         raise _damaged(path, "its arrays do not fit its seeds")
 
 
-def _check_sizes(path: Any, arrays: Arrays, saved: Saved, options: Options, build: Any) -> None:
+def _check_sizes(
+    path: Path, arrays: Arrays, saved: Saved, options: Options, kind: type[Agent[Any]]
+) -> None:
     """Refuse a network, a pool or a ring that is larger than what the file holds."""
-    states, seeds = _states(arrays), len(saved.seeds)
+    learned, seeds = _below(arrays, "learned"), len(saved.seeds)
     problem = "its arrays do not fit its options"
     # Counted before a network is built, which takes time for each layer.
-    if len(options.hidden) + len(options.convolutions or ()) > len(states):
+    if len(options.hidden) + len(options.convolutions or ()) > len(learned):
         raise _damaged(path, problem)
-    agent = build(saved.task, options)
-    settings = loop_settings(options, agent, seeds)
-
-    def start(key: Any) -> Any:
-        state = agent.init(key)
-        return state, samples.empty(state.sampler.params, settings.parameter_samples)
-
-    leaves = jax.tree.leaves(jax.eval_shape(start, jax.random.key(0)))
-    needed = seeds * sum(math.prod(leaf.shape) for leaf in leaves)
-    if needed > sum(state.size for state in states):
+    learner = kind.build(saved.task, options)
+    settings = settings_of(options, learner, seeds)
+    start = jax.eval_shape(
+        lambda key: update.start(learner, key, settings.pool_size), jax.random.key(0)
+    )
+    needed = seeds * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(start))
+    if needed > sum(array.size for array in learned):
         raise _damaged(path, problem)
     if saved.backend == "compiled":
         _check_ring(path, saved, settings)
 
 
-def _check_ring(path: Any, saved: Saved, settings: LoopSettings) -> None:
+def _check_ring(path: Path, saved: Saved, settings: Settings) -> None:
     """Refuse rings larger than this machine's memory, all of which the compiled trainer takes."""
-    capacity = settings.replay_capacity or 0
-    row = 4 * Packing(saved.task.shape, saved.task.actions).width
-    needed, there = len(saved.seeds) * capacity * row, memory_of_machine()
-    if needed > there:
+    row = 2 * math.prod(saved.task.shape) + saved.task.actions
+    needed = len(saved.seeds) * (settings.replay_capacity or 0) * row
+    available = memory_of_machine()
+    if needed > available:
         size = shortened(f"{needed // 10**9:,}")
         raise file_error(
             path,
             f"cannot be used: its replay memory takes {size} GB, and this machine has "
-            f"{there / 1e9:,.0f} GB; load it on a larger one",
+            f"{available / 1e9:,.0f} GB; load it on a larger one",
         )
 
 
-def _check_lanes(path: Any, arrays: Arrays, saved: Saved, options: Options, env: Any) -> None:
+def _check_environments(
+    path: Path, arrays: Arrays, saved: Saved, options: Options, env: Any
+) -> None:
     """Refuse more environments than the file shows that there were."""
-    lanes = len(saved.seeds) * options.environments
+    count = len(saved.seeds) * options.environments
     if saved.backend == "compiled":
-        returns = _states(arrays)[-2:][0]  # of the running episodes, one a lane
-        if returns.shape != (len(saved.seeds), options.environments):
+        returns = arrays.get("loop.episode_return")
+        if returns is None or returns.shape != (len(saved.seeds), options.environments):
             raise _damaged(path, "its arrays do not fit its environments")
         return
-    actions = arrays.get("memory.action")
-    most = MOST_LANES if actions is None else max(MOST_LANES, actions.size)
-    if lanes > most and not isinstance(env, VectorEnv):  # those are there already
+    actions = arrays.get("replay.action")
+    most = MOST_ENVIRONMENTS if actions is None else max(MOST_ENVIRONMENTS, actions.size)
+    if count > most and not isinstance(env, VectorEnv):  # those exist already
         raise file_error(
             path,
-            f"asks for {shortened(f'{lanes:,}')} environments, which are more than it holds "
+            f"asks for {shortened(f'{count:,}')} environments, which are more than it holds "
             "transitions; pass them as one vector environment: valuetrack.load(path, env=...)",
         )
 
 
-def _make(kind: Any, path: Any, saved: Saved, env: Any) -> Any:
+def _make(kind: type[AgentType], path: Path, saved: Saved, env: Any) -> AgentType:
     """Make the agent in the saved environment, or in the given one."""
     as_saved = _as_saved(saved, env)
     place, backend = (saved.env, saved.backend) if as_saved else (env, "auto")
-    given = {"env_options": saved.env_options} if as_saved else {}
+    given: dict[str, Any] = {"env_options": saved.env_options} if as_saved else {}
     # What the file says may be wrong in any way; an error in the user's own environment is theirs.
     caught = (Exception,) if as_saved else UNUSABLE
     try:
@@ -210,7 +211,7 @@ def _as_saved(saved: Saved, env: Any) -> bool:
     return env is None or (isinstance(env, str) and env == saved.env)
 
 
-def _check_task(path: Any, saved: Task, here: Task) -> None:
+def _check_task(path: Path, saved: Task, here: Task) -> None:
     if (here.shape, here.actions) == (saved.shape, saved.actions):
         return
     shape, actions = shortened(str(saved.shape)), shortened(str(saved.actions))
@@ -221,43 +222,24 @@ def _check_task(path: Any, saved: Task, here: Task) -> None:
     )
 
 
-def _restore(path: Any, agent: Any, arrays: Arrays, saved: Saved, env: Any) -> None:
+def _restore(path: Path, agent: Agent[Any], arrays: Arrays, saved: Saved, env: Any) -> None:
     try:
         if agent.backend == saved.backend:
             agent.trainer.restore(arrays, replay=saved.replay)
-        else:
-            _adopt(agent.trainer, arrays, saved)
+        else:  # what another kind of trainer has learned; its environment is not needed
+            learned = from_arrays(arrays, agent.trainer.learned, "learned")
+            agent.trainer.adopt(learned, read_clock(arrays))
     except UNFIT as error:
-        raise _damaged(path, "its arrays do not fit") from error
+        raise _damaged(path, f"its arrays do not fit ({_told(error)})") from error
     except UNUSABLE as error:
         if isinstance(error, EnvironmentFailedError) and not _as_saved(saved, env):
             raise
         raise file_error(path, f"cannot be used: {_told(error)}") from error
 
 
-def _adopt(trainer: Any, arrays: Arrays, saved: Saved) -> None:
-    """Go on with what another kind of trainer has learned, whose environment is not needed."""
-    like = Learned(trainer.agent_state, trainer.samples, jnp.asarray(trainer.diverged))
-    if saved.backend == "compiled":
-        learned = learned_in(arrays, like, replay=saved.replay)
-    else:
-        learned = from_arrays(arrays, like, "state.")
-    cycles, updates, _ = read_clock(arrays)
-    trainer.adopt(
-        SimpleNamespace(
-            agent_state=learned.learner,
-            samples=learned.samples,
-            diverged=learned.diverged,
-            cycles=cycles,
-            updates=updates,
-        )
-    )
-
-
-def _states(arrays: Arrays) -> list[npt.NDArray[Any]]:
-    """Return the arrays of the trainer's state, in their order."""
-    count = sum(name.startswith("state.") for name in arrays)
-    return [arrays[f"state.{i}"] for i in range(count) if f"state.{i}" in arrays]
+def _below(arrays: Arrays, name: str) -> list[np.ndarray[Any, Any]]:
+    """Return the arrays whose names begin with ``name``."""
+    return [array for key, array in arrays.items() if key.startswith(f"{name}.")]
 
 
 def _told(error: BaseException) -> str:
@@ -265,5 +247,5 @@ def _told(error: BaseException) -> str:
     return shortened(str(error) or type(error).__name__, TOLD).rstrip(".")
 
 
-def _damaged(path: Any, problem: str) -> ModelFileError:
+def _damaged(path: Path, problem: str) -> ModelFileError:
     return file_error(path, f"is damaged: {problem}")

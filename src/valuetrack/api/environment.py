@@ -1,27 +1,27 @@
-"""Where an agent lives: an environment in any of the forms that users bring."""
+"""The environment of an agent, in any of the forms that users bring."""
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-from valuetrack.algorithms.build import Task
 from valuetrack.envs import IN_JAX
 from valuetrack.envs.lanes import Lanes, make_lanes
+from valuetrack.learner import Task
 from valuetrack.spaces import Encoder
+from valuetrack.types import NDArray
 
-NDArray = npt.NDArray[Any]
 Backend = Literal["auto", "compiled", "host"]
 BACKENDS = ("auto", "compiled", "host")
 
 
-class Place:
+class AgentEnvironment:
     """An environment, and how its observations become arrays.
 
     Parameters
@@ -30,11 +30,11 @@ class Place:
         The environment as the user gave it, and keyword arguments for making it.
     backend
         ``"compiled"`` insists on an environment in JAX, ``"host"`` on stepping it in Python.
-    lanes
+    count
         How many environments side by side are needed.
     """
 
-    def __init__(self, env: Any, options: Mapping[str, Any], backend: Backend, lanes: int) -> None:
+    def __init__(self, env: Any, options: Mapping[str, Any], backend: Backend, count: int) -> None:
         self.env, self.options = env, dict(options)
         if self.options and not isinstance(env, str):
             raise ValueError(
@@ -42,15 +42,27 @@ class Place:
                 "or by a function of yours."
             )
         self.in_jax = _in_jax(env, self.options, backend)
-        self.lanes: Lanes | None = None
+        self.in_python: Lanes | None = None
         if self.in_jax is None:
-            self.lanes = make_lanes(env, lanes, **self.options)
+            self.in_python = make_lanes(env, count, **self.options)
         self._apart: Lanes | None = None
 
     @property
     def id(self) -> str | None:
         """The environment's Gymnasium id, if it was given by that."""
         return self.env if isinstance(self.env, str) else None
+
+    @property
+    def label(self) -> str:
+        """What to call it: its id, or the name of its class."""
+        if isinstance(self.env, str):
+            return self.env
+        return getattr(self.env, "__name__", type(self.env).__name__)
+
+    def copied(self) -> Any:
+        """Return what another agent can be made with; environment objects are copied."""
+        given = isinstance(self.env, gymnasium.Env | VectorEnv)
+        return copy.deepcopy(self.env) if given else self.env
 
     @property
     def saved(self) -> tuple[str | None, dict[str, Any]]:
@@ -72,17 +84,17 @@ class Place:
     @property
     def task(self) -> Task:
         """What an agent must know of it."""
-        if self.lanes is None:
+        if self.in_python is None:
             return Task(tuple(self.in_jax.observation_shape), False, int(self.in_jax.num_actions))
-        return Task(self.lanes.inputs.shape, self.lanes.inputs.is_image, self.lanes.actions)
+        return Task(self.in_python.inputs.shape, self.in_python.inputs.is_image, self.in_python.actions)
 
     @property
     def offset(self) -> int:
         """The environment's number for our action 0."""
-        return 0 if self.lanes is None else self.lanes.offset
+        return 0 if self.in_python is None else self.in_python.offset
 
-    def evaluation_lanes(self, count: int) -> Lanes:
-        """Return lanes apart from those of the training."""
+    def for_evaluation(self, count: int) -> Lanes:
+        """Return environments apart from those of the training."""
         if self._apart is None:
             self.check_evaluation()
             self._apart = make_lanes(self.env, count, **self.options)
@@ -91,7 +103,7 @@ class Place:
     def close(self) -> None:
         """Close the environments that were made here."""
         given = isinstance(self.env, gymnasium.Env | VectorEnv)
-        for lanes in (None if given else self.lanes, self._apart):
+        for lanes in (None if given else self.in_python, self._apart):
             if lanes is not None:
                 lanes.close()
 
@@ -109,9 +121,9 @@ class Place:
         A batch is a list of observations, or what a vector environment returns. A list of numbers
         that fits is one observation.
         """
-        if self.lanes is None:
+        if self.in_python is None:
             return _encode_vector(observation, self.task.shape)
-        inputs = self.lanes.inputs
+        inputs = self.in_python.inputs
         if isinstance(observation, list):
             return _encode_list(observation, inputs)
         try:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from valuetrack.metrics import policy_probabilities
-from valuetrack.posterior import IntervalKind
-
-NDArray = npt.NDArray[Any]
+from valuetrack import posterior
+from valuetrack.posterior import IntervalKind, Pool
+from valuetrack.types import NDArray
 
 INITIAL = "the initial parameters, not a posterior"
 """What the only sample is before the first update."""
@@ -24,7 +24,7 @@ class Bounds(NamedTuple):
     high: NDArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """Samples of Q-values at some observations.
 
@@ -38,24 +38,31 @@ class Estimate:
         What the samples are: draws from a posterior, or something weaker.
     is_posterior
         Whether they are draws from a posterior.
+    weights
+        The weight of each sample: the step size it was drawn with, as in the paper's Remark 1.
     """
 
     samples: NDArray
     latest: NDArray
     what: str
     is_posterior: bool
+    weights: NDArray | None = None
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The samples as a pool, for the functions of :mod:`valuetrack.posterior`."""
+        return posterior.from_samples(self.samples, self.weights)
 
     @property
     def mean(self) -> NDArray:
-        """The mean over the samples."""
-        return np.asarray(self.samples.mean(axis=0))
+        """The mean over the samples, weighted by their step sizes."""
+        return np.asarray(posterior.weighted_mean(self.pool), self.samples.dtype)
 
     @property
     def std(self) -> NDArray:
         """The standard deviation over the samples; NaN if there is only one."""
-        if len(self.samples) < 2:
-            return np.full_like(self.latest, np.nan)
-        return np.asarray(self.samples.std(axis=0, ddof=1))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(np.sqrt(posterior.variance(self.pool)), self.samples.dtype)
 
     def interval(self, level: float = 0.95, kind: IntervalKind = "credible") -> Bounds:
         """Return an interval for every Q-value.
@@ -64,28 +71,26 @@ class Estimate:
         and centred on the latest sample: the interval of the paper's coverage rates. A single
         sample has no interval: NaN.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"The level of an interval lies between 0 and 1; {level} does not.")
-        low, high = np.quantile(self.samples, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        low, high = posterior.interval(self.pool, level, kind, centre=self.latest)
         if len(self.samples) < 2:
             low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-        if kind == "credible":
-            return Bounds(low, high)
-        if kind == "prediction":
-            half = (high - low) / 2
-            return Bounds(self.latest - half, self.latest + half)
-        raise ValueError(f"An interval is 'credible' or 'prediction', not {kind!r}.")
+        return Bounds(low, high)
 
-    def policy_probabilities(self, mask: Any = None) -> NDArray:
+    def policy_probabilities(self, mask: npt.ArrayLike | None = None) -> NDArray:
         """Return how often each action is the greedy one among the samples, (..., actions).
 
         ``mask`` marks the legal actions, with the shape of one sample or of its last axis. Where a
         sample is NaN, so are the probabilities.
         """
-        shape = self.samples.shape[1:]
-        legal = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
-        count = len(self.samples)
-        flat = self.samples.reshape(count, -1, shape[-1])
-        probabilities = policy_probabilities(flat, legal.reshape(-1, shape[-1]))
-        undefined = np.asarray(np.isnan(self.samples).any(axis=(0, -1)))
-        return np.where(undefined[..., None], np.nan, np.reshape(probabilities, shape))
+        legal = None if mask is None else np.broadcast_to(mask, self.samples.shape[1:])
+        return np.asarray(posterior.policy_probabilities(self.pool, legal))
+
+    def __repr__(self) -> str:
+        """Say what it is in a few lines."""
+        count, *shape = self.samples.shape
+        values = np.array2string(self.mean, precision=4, threshold=8)
+        return (
+            f"Estimate of {' x '.join(map(str, shape))} Q-values from {count} samples\n"
+            f"  what: {self.what}\n"
+            f"  mean: {values}"
+        )

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-NDArray = npt.NDArray[Any]
+from valuetrack import posterior
+from valuetrack.types import NDArray
 
 POINTS = 400
 """How many records a figure shows at most."""
@@ -56,16 +56,14 @@ class Tracking:
         ``records`` are the indices at which it is wanted; all by default.
         """
         self._check(window)
-        if not 0 < level < 1:
-            raise ValueError(f"The level of an interval lies between 0 and 1; {level} does not.")
-        ends = [(1 - level) / 2, (1 + level) / 2]
         wanted = np.arange(len(self)) if records is None else np.asarray(records)
-        low, high = (np.empty((len(wanted), *self._shape[1:])) for _ in ends)
+        low, high = np.empty((2, len(wanted), *self._shape[1:]))
         for place, record in enumerate(wanted):
             recent = self.samples[max(0, record + 1 - window) : record + 1]
             # The heads of an ensemble count as samples.
             recent = np.moveaxis(recent, 2, 1).reshape(-1, *self._shape[1:])
-            low[place], high[place] = np.quantile(recent, ends, axis=0)
+            ends = posterior.credible_interval(posterior.from_samples(recent), level)
+            low[place], high[place] = ends
         return low, high
 
     def plot(

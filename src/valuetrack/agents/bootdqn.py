@@ -1,0 +1,128 @@
+"""BootDQN: bootstrapped deep Q-learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from valuetrack import samplers
+from valuetrack.agents.target_network import GradientOptions
+from valuetrack.api.agent import Agent
+from valuetrack.api.options import Count, as_rate
+from valuetrack.learner import Learner, Task, build_learner
+from valuetrack.measurement import TargetBatch
+from valuetrack.policies import greedy, select
+from valuetrack.types import Apply, Array, Params
+
+
+class BootDQNOptions(GradientOptions):
+    """BootDQN's own options.
+
+    Attributes
+    ----------
+    heads
+        How many heads share the body of the network.
+    mask_probability
+        With which probability a head learns from a transition.
+    head_every
+        Another head is drawn to act every this many updates.
+    """
+
+    heads: Count = 10
+    mask_probability: Annotated[float, Field(gt=0, le=1)] = 0.5
+    head_every: Count = 10
+
+
+class BootDQN(Agent[BootDQNOptions]):
+    """Bootstrapped DQN: heads that learn from half of the data each.
+
+    Examples
+    --------
+    >>> import valuetrack as vt
+    >>> agent = vt.BootDQN("CartPole-v1", hidden=(8,), heads=3, seed=0).learn(2_000)
+
+    References
+    ----------
+    Osband, Blundell, Pritzel and Van Roy (2016). Deep exploration via bootstrapped DQN. NeurIPS.
+    https://arxiv.org/abs/1602.04621
+    """
+
+    name, label, colour = "bootdqn", "BootDQN", "#CC79A7"
+    options_type = BootDQNOptions
+    sample_name = "heads of a bootstrapped ensemble over recent iterates, not a posterior"
+
+    @staticmethod
+    def build(task: Task, options: BootDQNOptions) -> Learner:
+        """Build the learner; its network has outputs (heads, actions).
+
+        The shared body receives the sum of the heads' gradients, so its part is divided by their
+        number.
+        """
+        heads = options.heads
+        network = options.network(task, (heads, task.actions))
+
+        def average_body(gradient: Params) -> Params:
+            return {**gradient, "body": jax.tree.map(lambda g: g / heads, gradient["body"])}
+
+        optimiser = samplers.adam(
+            bootstrapped_loss(network.apply, double=options.double),
+            learning_rate=as_rate(options.learning_rate),
+            max_gradient_norm=options.max_gradient_norm,
+            transform_gradient=average_body,
+        )
+        return build_learner(
+            network,
+            optimiser,
+            to_values=lambda outputs: jnp.moveaxis(outputs, -2, 0),
+            target_every=options.target_every,
+            heads=heads,
+            head_every=options.head_every,
+            prepare=bootstrapped_mask(heads, options.mask_probability),
+        )
+
+
+class BootstrapBatch(NamedTuple):
+    """A target batch, and which head learns from which transition: booleans (heads, n)."""
+
+    batch: TargetBatch
+    mask: Array
+
+
+def bootstrapped_mask(
+    heads: int, probability: float
+) -> Callable[[Array, TargetBatch], BootstrapBatch]:
+    """Return the function that draws a Bernoulli mask for every head and transition."""
+    if not 0 < probability <= 1:
+        raise ValueError(f"mask_probability must lie in (0, 1], not {probability}.")
+
+    def prepare(key: Array, batch: TargetBatch) -> BootstrapBatch:
+        n = batch.transitions.reward.shape[0]
+        return BootstrapBatch(batch, jax.random.bernoulli(key, probability, (heads, n)))
+
+    return prepare
+
+
+def bootstrapped_loss(apply: Apply, *, double: bool) -> Callable[[Params, BootstrapBatch], Array]:
+    r"""Return the mean over heads of each head's mean squared error on its own transitions.
+
+    Head h is compared with :math:`y_h = r + \gamma Q^-_h(s', a^*_h)`, where :math:`a^*_h` is the
+    legal argmax of the head itself (with ``double``) or of its target.
+    """
+
+    def loss(params: Params, data: BootstrapBatch) -> Array:
+        t = data.batch.transitions
+        target_q = apply(data.batch.target_params, t.next_observation)  # (n, heads, actions)
+        chooser_q = apply(params, t.next_observation) if double else target_q
+        next_value = select(target_q, greedy(chooser_q, t.next_mask[:, None]))  # (n, heads)
+        target = t.reward[:, None] + t.discount[:, None] * jax.lax.stop_gradient(next_value)
+        q = apply(params, t.observation)
+        chosen = select(q, jnp.broadcast_to(t.action[:, None], q.shape[:-1]))
+        used = data.mask.T.astype(q.dtype)
+        squares = jnp.sum(used * (chosen - target) ** 2, axis=0)
+        return jnp.mean(squares / jnp.maximum(jnp.sum(used, axis=0), 1.0))
+
+    return loss

@@ -1,0 +1,60 @@
+"""DQN: deep Q-learning."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from valuetrack import samplers
+from valuetrack.agents.target_network import GradientOptions
+from valuetrack.api.agent import Agent
+from valuetrack.api.options import as_rate
+from valuetrack.learner import Learner, Task, build_learner
+from valuetrack.measurement import huber_error, mean_squared_error, q_learning
+
+
+class DQNOptions(GradientOptions):
+    """DQN's own options.
+
+    Attributes
+    ----------
+    loss
+        How residuals are weighed: ``"huber"`` as in SB3, or ``"squared"``.
+    """
+
+    loss: Literal["squared", "huber"] = "huber"
+
+
+LOSSES = {"squared": mean_squared_error, "huber": huber_error}
+
+
+class DQN(Agent[DQNOptions]):
+    """Deep Q-learning with a (double) target network.
+
+    Examples
+    --------
+    >>> import valuetrack as vt
+    >>> agent = vt.DQN("CartPole-v1", hidden=(8,), seed=0).learn(2_000)
+
+    References
+    ----------
+    Mnih et al. (2015). Human-level control through deep reinforcement learning. Nature 518.
+    https://www.nature.com/articles/nature14236
+
+    van Hasselt, Guez and Silver (2016). Deep reinforcement learning with double Q-learning. AAAI.
+    https://arxiv.org/abs/1509.06461
+    """
+
+    name, label, colour = "dqn", "DQN", "#6E6E6E"
+    options_type = DQNOptions
+
+    @staticmethod
+    def build(task: Task, options: DQNOptions) -> Learner:
+        """Build the learner."""
+        network = options.network(task, task.actions)
+        measurement = q_learning(network.apply, double=options.double)
+        optimiser = samplers.adam(
+            LOSSES[options.loss](measurement),
+            learning_rate=as_rate(options.learning_rate),
+            max_gradient_norm=options.max_gradient_norm,
+        )
+        return build_learner(network, optimiser, target_every=options.target_every)

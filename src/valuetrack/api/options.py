@@ -1,0 +1,233 @@
+"""The hyperparameters that all agents share, and how they are checked.
+
+An option that does not exist, or a value that cannot be right, is refused in one sentence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, TypeVar
+
+import pydantic
+from pydantic import Field
+
+from valuetrack import networks, schedules
+from valuetrack.learner import Task
+from valuetrack.networks import InitName, Network
+from valuetrack.schedules import Schedule
+
+LARGEST_COUNT = 2**31 - 1
+"""What a compiled program can count to."""
+POOL_BYTES = 64_000_000
+"""How much memory the pool of parameter samples takes at most, unless its size is given."""
+POOL_SPAN = 3_000
+"""How many updates the pool reaches back, unless thinning is given."""
+
+
+def _refuse_bool_and_text(value: Any) -> Any:
+    """Refuse what Pydantic would accept as a whole number although nobody means it as one."""
+    if isinstance(value, bool | str):
+        raise ValueError("Input should be a whole number")
+    return value
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+WholeNumber = pydantic.BeforeValidator(_refuse_bool_and_text)
+Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT), WholeNumber]
+CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT), WholeNumber]
+
+
+class _ScheduleOptions(pydantic.BaseModel):
+    """A step size that changes with the number of updates."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    initial: Positive
+
+
+class Polynomial(_ScheduleOptions):
+    """See :func:`valuetrack.schedules.polynomial`."""
+
+    schedule: Literal["polynomial"]
+    power: NotNegative
+    offset: Positive = 1.0
+
+    def build(self) -> Schedule:
+        """Return the schedule."""
+        return schedules.polynomial(self.initial, self.power, offset=self.offset)
+
+
+class Cyclical(_ScheduleOptions):
+    """See :func:`valuetrack.schedules.cyclical`."""
+
+    schedule: Literal["cyclical"]
+    cycle_length: Count
+
+    def build(self) -> Schedule:
+        """Return the schedule."""
+        return schedules.cyclical(self.initial, self.cycle_length)
+
+
+class Linear(_ScheduleOptions):
+    """See :func:`valuetrack.schedules.linear`."""
+
+    schedule: Literal["linear"]
+    final: NotNegative = 0.0
+    updates: Count
+
+    def build(self) -> Schedule:
+        """Return the schedule."""
+        return schedules.linear(self.initial, self.final, self.updates)
+
+
+Rate = Positive | Annotated[Polynomial | Cyclical | Linear, Field(discriminator="schedule")]
+"""A step size: a number, or a schedule such as
+``{"schedule": "polynomial", "initial": 1e-5, "power": 0.5}``."""
+
+
+def as_rate(rate: Rate) -> float | Schedule:
+    """Return the number, or the schedule that an option describes."""
+    return rate if isinstance(rate, int | float) else rate.build()
+
+
+NAMES_IN_SB3 = {
+    "gamma": "discount",
+    "buffer_size": "replay_capacity",
+    "train_freq": "steps_per_update",
+    "gradient_steps": "updates_per_cycle",
+    "target_update_interval": "target_every, which counts updates",
+    "exploration_initial_eps": "exploration_initial",
+    "exploration_final_eps": "exploration_final",
+    "exploration_fraction": "exploration_steps, which counts environment steps",
+    "n_envs": "environments",
+    "policy_kwargs": "hidden, activation and convolutions",
+    "net_arch": "hidden",
+    "n_quantiles": "quantiles",
+    "learning_rate": "step_size",
+    "tensorboard_log": "tensorboard, of learn",
+    "verbose": "progress_bar, of learn",
+}
+"""What users of Stable-Baselines3 may write, and what it is called here."""
+
+
+class Options(pydantic.BaseModel):
+    """What all agents share.
+
+    Attributes
+    ----------
+    hidden, activation
+        The network's hidden layers (those after the convolutions, for images).
+    convolutions
+        (channels, kernel, stride) of each convolution, for images; by default those of Mnih et
+        al. (2015), or smaller ones for images too small for them.
+    init, init_sd
+        How weights and biases begin: ``"he"``, ``"pytorch"``, or ``"normal"`` with that sd.
+    discount, batch_size
+        gamma, and the transitions of an update.
+    replay_capacity
+        Transitions kept, rounded up to whole cycles; ``None`` for on-policy training, where an
+        update uses the transitions of its own cycle.
+    learning_starts
+        Environment steps before the first update.
+    steps_per_update, updates_per_cycle
+        A cycle is this many steps in each environment, then this many updates.
+    exploration_initial, exploration_final, exploration_steps
+        Epsilon falls linearly from the first to the second over this many environment steps.
+        Steps rather than a share of the training, so that a training that is resumed later is the
+        same as one in one go.
+    environments
+        Environments side by side, per seed.
+    samples, thinning
+        The pool behind ``posterior``: how many parameter samples are kept, one per ``thinning``
+        updates. By default as many as fit into 64 MB (over all seeds), at most 1000, reaching
+        back over 3000 updates.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Let ``help`` explain the inherited options as well."""
+        super().__pydantic_init_subclass__(**kwargs)
+        inherited = inspect.getdoc(cls.__base__) or ""
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{inherited}"
+
+    hidden: tuple[Count, ...] = (256, 256)
+    activation: Literal["relu", "tanh", "elu", "gelu", "silu", "leaky_relu"] = "relu"
+    convolutions: tuple[tuple[Count, Count, Count], ...] | None = None
+    init: InitName = "he"
+    init_sd: Positive = 0.1
+    discount: Share = 0.99
+    batch_size: Count = 64
+    replay_capacity: Count | None = 50_000
+    learning_starts: CountOrZero = 1_000
+    steps_per_update: Count = 4
+    updates_per_cycle: Count = 1
+    exploration_initial: Share = 1.0
+    exploration_final: Share = 0.05
+    exploration_steps: CountOrZero = 10_000
+    environments: Count = 1
+    samples: Count | None = None
+    thinning: Count | None = None
+
+    def network(self, task: Task, outputs: int | tuple[int, ...]) -> Network:
+        """Build the network for a task, with outputs of this number or shape."""
+        return networks.for_observations(
+            task.shape,
+            task.is_image,
+            outputs,
+            hidden=self.hidden,
+            convolutions=self.convolutions,
+            activation=self.activation,
+            init=self.init,
+            init_sd=self.init_sd,
+        )
+
+
+OptionsType = TypeVar("OptionsType", bound=Options)
+
+
+def default_of(function: Callable[..., Any], name: str) -> Any:
+    """Return the default of a function's argument, so that an option need not repeat it."""
+    return inspect.signature(function).parameters[name].default
+
+
+def parse(kind: type[OptionsType], given: dict[str, Any], name: str) -> OptionsType:
+    """Check options; say in one sentence what is wrong.
+
+    Raises
+    ------
+    ValueError
+        With the first thing that is wrong.
+    """
+    for key in given:
+        if key not in kind.model_fields:
+            raise ValueError(f"{name} has no option {key!r}{_hint(key, kind.model_fields)}")
+    try:
+        return kind.model_validate(given)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part in given) or first["loc"][0]
+        message = first["msg"].removeprefix("Value error, ")
+        value = " ".join(repr(first["input"]).split())
+        raise ValueError(f"{name}'s {where} is wrong: {message}, not {value}.") from None
+
+
+def _hint(key: str, names: Iterable[str]) -> str:
+    if key in NAMES_IN_SB3:
+        return f": here it is {NAMES_IN_SB3[key]}."
+    close = difflib.get_close_matches(key, names, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(names)}."
+
+
+def tuples(options: dict[str, Any]) -> dict[str, Any]:
+    """Turn the lists of JSON and TOML back into tuples."""
+
+    def convert(value: Any) -> Any:
+        return tuple(map(convert, value)) if isinstance(value, list) else value
+
+    return {name: convert(value) for name, value in options.items()}

@@ -1,0 +1,137 @@
+"""What can be asked of an agent between updates, each compiled when it is first asked.
+
+Observations come in blocks whose sizes are powers of two, up to :data:`BLOCK`, so that few programs
+are compiled, however the batch sizes vary.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from valuetrack import rng
+from valuetrack.envs.base import Environment
+from valuetrack.learner import Learner, LearnerState
+from valuetrack.training.evaluation import (
+    VALUES_KEY,
+    Episodes,
+    evaluate_compiled,
+    greedy_choice,
+)
+from valuetrack.types import Array, NDArray, Params
+
+EPISODE_LIMIT = 100_000
+"""Steps after which an evaluation gives up on an episode."""
+BLOCK = 256
+"""The largest number of observations that one call computes."""
+
+
+def in_blocks(function: Callable[..., Any], *batches: NDArray) -> Any:
+    """Call a function of batches block by block, and put the results together again.
+
+    ``function`` returns a pytree of arrays whose first axis is that of the batch. A block is
+    filled up with copies of its last row, which are dropped afterwards.
+    """
+    parts = []
+    for start in range(0, len(batches[0]), BLOCK):
+        blocks = [batch[start : start + BLOCK] for batch in batches]
+        count = len(blocks[0])
+        size = 1 << (count - 1).bit_length()
+        padded = [np.concatenate([b, np.repeat(b[-1:], size - count, axis=0)]) for b in blocks]
+        parts.append(jax.tree.map(lambda leaf, n=count: np.asarray(leaf)[:n], function(*padded)))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+class Queries:
+    """Compiled functions of a learner's state.
+
+    Parameters
+    ----------
+    learner
+        Whose values are asked for.
+    env
+        The environment in JAX, where there is one.
+    """
+
+    def __init__(self, learner: Learner, env: Environment[Any] | None) -> None:
+        self.learner, self.env = learner, env
+
+    def values(self, state: LearnerState, observations: NDArray) -> NDArray:
+        """Return the Q-values of the current sample, (heads, n, actions)."""
+        found = in_blocks(functools.partial(self._values, state), observations)
+        return np.moveaxis(found, 0, 1)
+
+    def choose(
+        self, state: LearnerState, observations: NDArray, mask: NDArray
+    ) -> tuple[NDArray, NDArray]:
+        """Return the greedy legal action for each observation, and its value."""
+        chosen: tuple[NDArray, NDArray] = in_blocks(
+            functools.partial(self._choose, state), observations, mask
+        )
+        return chosen
+
+    def values_of_pool(
+        self, state: LearnerState, samples: Params, observations: NDArray
+    ) -> NDArray:
+        """Return the Q-values of every sample of the parameters, (samples, heads, n, actions)."""
+        found = in_blocks(functools.partial(self._values_of_pool, state, samples), observations)
+        return np.moveaxis(found, 0, 2)
+
+    def play(self, states: LearnerState, seed: int, episodes: int, discount: float) -> Episodes:
+        """Play greedy episodes with all seeds, in the environment in JAX."""
+        count = states.head.shape[0]
+        keys = jax.random.split(jax.random.fold_in(rng.key(seed), 1), count)
+        played = self._play(states, keys, episodes, discount)
+        return Episodes(*(np.asarray(part, np.float64) for part in played))
+
+    @functools.cached_property
+    def choose_for_all(self) -> Callable[..., tuple[Array, Array]]:
+        """The function (states, observations, masks) -> actions and values of all seeds."""
+        return jax.jit(jax.vmap(functools.partial(greedy_choice, self.learner)))
+
+    @functools.cached_property
+    def _values(self) -> Callable[[LearnerState, NDArray], Array]:
+        def values(state: LearnerState, observations: Array) -> Array:
+            return jnp.moveaxis(self.learner.values(VALUES_KEY, state, observations), 1, 0)
+
+        return jax.jit(values)
+
+    @functools.cached_property
+    def _choose(self) -> Callable[[LearnerState, NDArray, NDArray], tuple[Array, Array]]:
+        return jax.jit(functools.partial(greedy_choice, self.learner))
+
+    @functools.cached_property
+    def _values_of_pool(self) -> Callable[[LearnerState, Params, NDArray], Array]:
+        def of_pool(state: LearnerState, samples: Params, observations: Array) -> Array:
+            def of_one(params: Params) -> Array:
+                sampler = state.sampler._replace(params=params)
+                return self.learner.values(
+                    VALUES_KEY, state._replace(sampler=sampler), observations
+                )
+
+            # One sample after the other: the outputs of many large networks would not fit.
+            values: Array = jax.lax.map(of_one, samples)
+            return jnp.moveaxis(values, 2, 0)
+
+        return jax.jit(of_pool)
+
+    @functools.cached_property
+    def _play(self) -> Callable[[LearnerState, Array, int, float], Episodes]:
+        env = self.env
+        if env is None:
+            raise ValueError("The environment is not written in JAX.")
+
+        def play(states: LearnerState, keys: Array, episodes: int, discount: Array) -> Episodes:
+            def one(state: LearnerState, key: Array) -> Episodes:
+                return evaluate_compiled(
+                    env, self.learner, state, key, episodes, limit=EPISODE_LIMIT, discount=discount
+                )
+
+            return jax.vmap(one)(states, keys)
+
+        return jax.jit(play, static_argnums=2)

@@ -1,0 +1,181 @@
+"""A training from its first step to its last: reports, callbacks, evaluation."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from valuetrack.api.pieces import Heartbeat, run_pieces, says_no
+from valuetrack.api.tensorboard import written_to
+from valuetrack.training.trainer import Trace
+from valuetrack.types import NDArray
+
+if TYPE_CHECKING:
+    from valuetrack.api.agent import Agent
+
+REPORTS = 100
+"""How many reports a training makes, unless told otherwise."""
+
+
+class Progress(NamedTuple):
+    """What a callback is told.
+
+    Attributes
+    ----------
+    agent
+        The agent itself.
+    steps, updates
+        Environment steps per seed, and updates, so far.
+    episode_return
+        Mean return of each seed's episodes that ended since the last report; NaN if none did.
+    loss
+        Mean squared residual (or loss) of each seed since the last report; NaN without updates.
+    evaluation
+        Returns of an evaluation made now, (seeds, episodes), or ``None``.
+    """
+
+    agent: Agent[Any]
+    steps: int
+    updates: int
+    episode_return: NDArray
+    loss: NDArray
+    evaluation: NDArray | None
+
+
+Callback = Callable[[Progress], bool | None]
+"""Called as the training goes on; returning False ends it."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How often a training reports and evaluates, in environment steps.
+
+    Parameters
+    ----------
+    report_every
+        ``None`` for a hundredth of the training.
+    evaluate_every, episodes
+        How often greedy episodes are played (``None`` for never), and how many.
+    track_every
+        Tracked values are recorded after every this many updates.
+    """
+
+    report_every: int | None = None
+    evaluate_every: int | None = None
+    episodes: int = 5
+    track_every: int = 1
+
+
+def train(
+    agent: Agent[Any],
+    steps: int,
+    schedule: Schedule,
+    *,
+    callback: Callback | None = None,
+    heartbeat: Heartbeat | None = None,
+    progress_bar: bool = False,
+    tensorboard: str | os.PathLike[str] | None = None,
+) -> None:
+    """Train for this many more steps; reports come at multiples of ``report_every``."""
+    _check_callable(callback, "A callback is a function of the progress")
+    _check_callable(heartbeat, "A heartbeat is a function without arguments")
+    trainer = agent.trainer
+    per_cycle = trainer.settings.transitions_per_cycle
+    end = trainer.clock.cycles + math.ceil(steps / per_cycle)
+    report = math.ceil((schedule.report_every or math.ceil(steps / REPORTS)) / per_cycle)
+    evaluate = math.ceil((schedule.evaluate_every or 0) / per_cycle)
+    bar = show_progress(agent, steps) if progress_bar else contextlib.nullcontext(lambda: None)
+    with bar as advance, written_to(tensorboard, agent.seeds) as write:
+
+        def tell(trace: Trace, evaluation: NDArray | None = None) -> bool | None:
+            progress = progress_of(agent, trace, evaluation)
+            write(progress)
+            return None if callback is None else callback(progress)
+
+        def at_point() -> bool | None:
+            cycles, evaluation = trainer.clock.cycles, None
+            if evaluate and cycles % evaluate == 0:
+                evaluation = agent.evaluate(schedule.episodes, seed=cycles // evaluate)
+            return tell(trainer.take_trace(), evaluation)
+
+        def beat() -> bool | None:
+            advance()
+            return None if heartbeat is None else heartbeat()
+
+        def next_point(cycle: int) -> int:
+            periods = [period for period in (report, evaluate) if period]
+            return min((cycle // period + 1) * period for period in periods)
+
+        finished = run_pieces(
+            trainer,
+            end,
+            next_point=next_point,
+            at_point=at_point,
+            heartbeat=beat,
+            sink=lambda values: agent.record(values, schedule.track_every),
+        )
+        # A stop between two points is reported too, but what it has summed up stays for the next.
+        if not finished and trainer.trace.cycles.any():
+            tell(trainer.trace)
+
+
+def progress_of(agent: Agent[Any], trace: Trace, evaluation: NDArray | None = None) -> Progress:
+    """Put together what a callback is told."""
+    trainer = agent.trainer
+    returns, loss = trace.means()
+    return Progress(agent, trainer.steps, trainer.clock.updates, returns, loss, evaluation)
+
+
+@contextlib.contextmanager
+def show_progress(
+    agent: Agent[Any], left: int, *, from_start: bool = False, console: Console | None = None
+) -> Iterator[Callable[[], None]]:
+    """Show a bar with the speed over all seeds and the time left; yield what moves it.
+
+    ``from_start`` counts the steps before this training as well.
+    """
+    from rich.progress import (  # noqa: PLC0415 - only when it is shown
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn(type(agent).__name__),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
+        TextColumn("{task.fields[speed]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    per_cycle = agent.trainer.settings.transitions_per_cycle
+    begin = agent.trainer.steps
+    end = begin + math.ceil(left / per_cycle) * per_cycle
+    before = 0 if from_start else begin
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=end - before, completed=begin - before, speed="")
+
+        def advance() -> None:
+            speed = (bar.tasks[task].speed or 0) * len(agent.seeds)
+            told = f"{speed:,.0f} steps/s" if speed else ""
+            bar.update(task, completed=agent.trainer.steps - before, speed=told)
+
+        yield advance
+
+
+def _check_callable(function: object, what: str) -> None:
+    if function is not None and not callable(function):
+        raise TypeError(f"{what}, not a {type(function).__name__}.")
+
+
+__all__ = ["Callback", "Progress", "Schedule", "progress_of", "says_no", "show_progress", "train"]

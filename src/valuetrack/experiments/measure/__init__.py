@@ -1,0 +1,41 @@
+"""What experiments record, by the ``kind`` in their specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from valuetrack.api.agent import Agent
+from valuetrack.experiments.measure.base import Measure
+from valuetrack.experiments.measure.control import ControlMeasure, ControlOptions
+from valuetrack.experiments.measure.values import ValuesMeasure, ValuesOptions
+from valuetrack.experiments.spec import Experiment, Row, Section, SpecError, spec_error
+
+
+class _Kind(NamedTuple):
+    options: type[Section]
+    build: Callable[[Any, Row, Agent[Any]], Measure]
+
+
+KINDS: dict[str, _Kind] = {
+    "values": _Kind(ValuesOptions, ValuesMeasure),
+    "control": _Kind(ControlOptions, ControlMeasure),
+}
+
+
+def options_of(spec: Experiment) -> Any:
+    """Return the checked options of an experiment's measure."""
+    kind = spec.measure.get("kind")
+    if kind not in KINDS:
+        raise SpecError(f"{spec.name} measures {kind!r}; there are {', '.join(KINDS)}.")
+    try:
+        return KINDS[kind].options.model_validate(spec.measure)
+    except ValidationError as error:
+        raise spec_error(error, f"{spec.name}: measure") from error
+
+
+def build_measure(spec: Experiment, row: Row, agent: Agent[Any]) -> Measure:
+    """Return what records a unit of this row."""
+    return KINDS[spec.measure["kind"]].build(options_of(spec), row, agent)

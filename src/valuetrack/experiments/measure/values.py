@@ -1,0 +1,233 @@
+"""How far learned values are from the exact ones: the paper's experiment on the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from valuetrack import metrics, posterior
+from valuetrack.api.agent import Agent
+from valuetrack.envs.indoor_escape import ACTION_NAMES, IndoorEscape, observations, optimal_q
+from valuetrack.experiments.measure.base import Records, cycles_of
+from valuetrack.experiments.spec import Count, Row, Section
+from valuetrack.io.run_folder import Columns
+from valuetrack.posterior import Pool
+from valuetrack.types import NDArray
+
+
+class ValuesOptions(Section):
+    """What is measured, and how often.
+
+    Attributes
+    ----------
+    pool_size, level, calibration_levels
+        How many of the last samples of the values are compared with the truth, and the levels of
+        the intervals.
+    windows, windows_between_evaluations
+        A training is cut into this many windows, and measured at the end of some of them.
+    final_windows, evaluations_per_final_window
+        The last windows, which the tables use, are measured several times each.
+    ties
+        How the exact values break ties between equally good actions.
+    """
+
+    kind: Literal["values"] = "values"
+    pool_size: Count = 3_000
+    level: float = Field(0.95, gt=0, lt=1)
+    windows: Count = 100
+    windows_between_evaluations: Count = 5
+    final_windows: Count = 5
+    evaluations_per_final_window: Count = 10
+    calibration_levels: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+    ties: Literal["uniform", "reference"] = "reference"
+
+
+class ValuesMeasure:
+    """Compares a sliding pool of the values at all states with the exact ones.
+
+    Parameters
+    ----------
+    options, row, agent
+        What is measured, of whom.
+    """
+
+    def __init__(self, options: ValuesOptions, row: Row, agent: Agent[Any]) -> None:
+        self.options, self.row, self.agent = options, row, agent
+        env = agent.env.in_jax
+        if not isinstance(env, IndoorEscape):
+            raise ValueError("Exact values are known for valuetrack/IndoorEscape-v0 only.")
+        q = optimal_q(
+            env,
+            epsilon=agent.options.exploration_final,
+            discount=agent.options.discount,
+            ties=options.ties,
+        )
+        self.truth, self.legal = np.where(q.legal, q.values, 0.0), q.legal
+        self.tracked: NDArray | None = observations(env)
+        self.window = self._cycles_per_window(cycles_of(row, agent))
+        self.points = self._plan()
+        self.records = Records()
+        heads = agent.learner.heads
+        if options.pool_size % heads:
+            raise ValueError(
+                f"A pool of {options.pool_size} samples does not divide into updates of {heads} "
+                "heads each; choose a multiple."
+            )
+        # By update, so that the newest ones are easily found; heads count as samples later.
+        shape = (options.pool_size // heads, len(agent.seeds), heads, *self.truth.shape)
+        self.ring = np.zeros(shape, np.float32)
+
+    def _cycles_per_window(self, cycles: int) -> int:
+        window, rest = divmod(cycles, self.options.windows)
+        pieces = self.options.evaluations_per_final_window
+        if rest or window % pieces:
+            unit = self.options.windows * pieces * self.row.steps // cycles
+            raise ValueError(
+                f"The number of steps must be a multiple of {unit:,}, so that it divides into "
+                f"{self.options.windows} windows of {pieces} evaluations; {self.row.steps:,} is "
+                "not."
+            )
+        return window
+
+    def _plan(self) -> list[int]:
+        """Return the ends of all windows, and points within the last ones."""
+        wanted, points = self.options, []
+        for index in range(wanted.windows):
+            pieces = wanted.evaluations_per_final_window if self._is_final(index) else 1
+            step = self.window // pieces
+            points += [index * self.window + step * (piece + 1) for piece in range(pieces)]
+        return points
+
+    def _is_final(self, window: int) -> bool:
+        return window >= self.options.windows - self.options.final_windows
+
+    def collect(self, values: NDArray) -> None:
+        """Keep the values of the last updates."""
+        last = self.agent.trainer.clock.updates
+        slots = np.arange(last - len(values), last) % len(self.ring)
+        kept = min(len(values), len(self.ring))
+        self.ring[slots[len(values) - kept :]] = values[len(values) - kept :]
+
+    def look(self, index: int) -> dict[str, Any]:
+        """Compare every seed's pool with the truth, if that is due and the pool is full."""
+        trainer = self.agent.trainer
+        returns, loss = trainer.take_trace().means()
+        window = (self.points[index] - 1) // self.window
+        final = self._is_final(window)
+        due = final or (window + 1) % self.options.windows_between_evaluations == 0
+        record: dict[str, Any] = {"return": returns, "loss": loss}
+        if due and trainer.clock.updates >= len(self.ring):
+            measured = [
+                metrics.value_metrics(pool, recent, self.truth, self.legal, self.options.level)
+                for pool, recent in self._pools()
+            ]
+            found = metrics.ValueMetrics(*map(np.stack, zip(*measured, strict=True)))
+            self.records.append(self._rows(found, returns, final=final))
+            record |= {name: values.mean(axis=1) for name, values in found._asdict().items()}
+        return record
+
+    def _pools(self) -> list[tuple[Pool, NDArray]]:
+        """Return each seed's pool, with the samples since the evaluation before.
+
+        One evaluation's quantiles stand for all updates since the one before it.
+        """
+        since = self.window // self.options.evaluations_per_final_window
+        since *= self.agent.trainer.settings.updates_per_cycle
+        newest = self.agent.trainer.clock.updates - 1
+        recent = (newest - np.arange(min(since, len(self.ring)))) % len(self.ring)
+        by_seed = np.moveaxis(self.ring, 1, 0)
+        shape = self.truth.shape
+        return [
+            (posterior.from_samples(ring.reshape(-1, *shape)), ring[recent].reshape(-1, *shape))
+            for ring in by_seed
+        ]
+
+    def _rows(self, found: metrics.ValueMetrics, returns: NDArray, *, final: bool) -> Columns:
+        """Return the measurements as rows, one per seed and action."""
+        actions, seeds = self.truth.shape[1], len(self.agent.seeds)
+        count = seeds * actions
+        return {
+            "seed": np.repeat(np.asarray(self.agent.seeds), actions),
+            "step": np.full(count, self.agent.num_timesteps),
+            "action": np.tile(np.arange(actions), seeds),
+            **{name: np.asarray(v, np.float64).ravel() for name, v in found._asdict().items()},
+            "final": np.full(count, final),
+            "training_return": np.repeat(np.asarray(returns, np.float64), actions),
+        }
+
+    def tables(self) -> dict[str, Columns]:
+        """Return the metrics by window, the calibration curves and the policies."""
+        levels = self.options.calibration_levels
+        pools = self._pools()
+        curves = [
+            metrics.calibration(pool, recent, self.truth, self.legal, levels)
+            for pool, recent in pools
+        ]
+        coverage, credible = map(np.stack, zip(*curves, strict=True))
+        policy = np.stack(
+            [np.asarray(posterior.policy_probabilities(pool, self.legal)) for pool, _ in pools]
+        )
+        calibration = {"coverage": coverage, "credible_coverage": credible}
+        return {
+            "metrics": _named(self._by_window()),
+            "calibration": self._long(calibration, "level", np.asarray(levels)),
+            "policy": self._long({"probability": policy}, "cell", np.arange(policy.shape[1])),
+        }
+
+    def _by_window(self) -> Columns:
+        """Average the measurements that fall into one window of training."""
+        columns = self.records.columns
+        if not columns:
+            return {}
+        length = self.row.steps // self.options.windows
+        window = -(-columns["step"] // length)
+        rows = len(self.agent.seeds) * self.truth.shape[1]
+        averaged = Records()
+        for index in np.unique(window):
+            chosen = {name: column[window == index] for name, column in columns.items()}
+            count = len(chosen["step"]) // rows
+            merged = {
+                name: column.reshape(count, rows).mean(axis=0)
+                if column.dtype == np.float64
+                else column[-rows:]
+                for name, column in chosen.items()
+            }
+            averaged.append({**merged, "evaluations": np.full(rows, count)})
+        return averaged.columns
+
+    def _long(self, values: Columns, axis: str, ticks: NDArray) -> Columns:
+        """Turn arrays over (seed, tick, action) into a long table."""
+        seeds, actions = len(self.agent.seeds), self.truth.shape[1]
+        return _named(
+            {
+                "seed": np.repeat(np.asarray(self.agent.seeds), len(ticks) * actions),
+                axis: np.tile(np.repeat(ticks, actions), seeds),
+                "action": np.tile(np.arange(actions), seeds * len(ticks)),
+                **{name: np.asarray(array, np.float64).ravel() for name, array in values.items()},
+            }
+        )
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return the pool of values and the measurements so far."""
+        return {"ring": self.ring, **self.records.arrays("records")}
+
+    def restore(self, arrays: Mapping[str, NDArray]) -> None:
+        """Go on with what was saved."""
+        if arrays["ring"].shape != self.ring.shape:
+            raise ValueError("the saved pool of values has another size")
+        self.ring = arrays["ring"].copy()
+        self.records.restore(arrays, "records")
+
+    def write_files(self, folder: Path) -> None:
+        """Write nothing: the tables hold everything."""
+
+
+def _named(columns: Columns) -> Columns:
+    """Return a table with the names of its actions."""
+    if not columns:
+        return columns
+    return {**columns, "action": np.asarray(ACTION_NAMES)[columns["action"]]}

@@ -1,0 +1,57 @@
+"""Where numbers come from: versions, the commit, the machine."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from valuetrack import __version__
+from valuetrack.training.seed_groups import available_cores
+
+
+def describe(source: str | None) -> dict[str, Any]:
+    """Return what a manifest says about its origin; ``source`` is the commit."""
+    return {
+        "versions": versions(),
+        "commit": source,
+        "machine": machine(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Describe the machine without naming it."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].split(":", 1)[1].strip() if names else model
+    return {"cpu": model, "cores": os.cpu_count(), "workers": available_cores()}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what decides the numbers."""
+    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
+    return {"valuetrack": __version__, "python": platform.python_version(), **packages}
+
+
+def commit() -> str | None:
+    """Return the commit of the source tree, marked if it has been changed since."""
+    try:
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        result = subprocess.run(
+            command,
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip() or None
