@@ -16,7 +16,6 @@ LEVELS = {
     1: [
         "diagnostics",
         "envs",
-        "files",
         "io",
         "measurement",
         "metrics",
@@ -31,7 +30,7 @@ LEVELS = {
     ],
     2: ["samplers"],
     3: ["learner", "losses"],
-    4: ["agents", "modelfile", "store", "training"],
+    4: ["agents", "training"],
     5: ["algorithms"],
     6: ["checks", "experiments", "report", "sb3", "watch"],
     7: ["commands", "zoo"],

@@ -217,8 +217,8 @@ def report(
       valuetrack report runs/indoor-escape-quick
     """
     with Uninterrupted():
+        from valuetrack.io.run_folder import RunFolder  # noqa: PLC0415
         from valuetrack.report import write_report  # noqa: PLC0415  (keeps --help fast)
-        from valuetrack.store import RunFolder  # noqa: PLC0415
 
     console = make_console()
     console.print(f"Report: {write_report(RunFolder.open(run), console)}")

@@ -15,7 +15,7 @@ from tests.small_envs import Broken, Counter, Marked, Picture, Spaced
 from valuetrack.algorithms import DQN, KOVA, LKTD, SGHMC, BootDQN, ModelFileError, load
 from valuetrack.envs.calls import EnvironmentFailedError
 from valuetrack.envs.indoor_escape import IndoorEscape
-from valuetrack.modelfile import save
+from valuetrack.io.array_file import save
 
 ESCAPE = IndoorEscape(width=4, height=3, horizon=7)
 SMALL = {"hidden": (4,), "batch_size": 4, "learning_starts": 8, "replay_capacity": 40, "samples": 2}
@@ -260,7 +260,7 @@ def test_a_file_of_another_algorithm(tmp_path):
 
 
 def test_a_file_with_an_incomplete_description(saved, tmp_path):
-    from valuetrack.modelfile import load as read
+    from valuetrack.io.array_file import load as read
 
     arrays, description = read(saved)
     for key in description:
@@ -279,7 +279,7 @@ def test_a_file_with_an_incomplete_description(saved, tmp_path):
 
 
 def test_a_file_with_arrays_that_do_not_fit(saved):
-    from valuetrack.modelfile import load as read
+    from valuetrack.io.array_file import load as read
 
     arrays, description = read(saved)
     for name in ("clock", "state.0", "memory.action"):

@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from valuetrack import modelfile
 from valuetrack.algorithms import build, options
 from valuetrack.algorithms.base import Algorithm
 from valuetrack.algorithms.estimate import Estimate
 from valuetrack.algorithms.running import Callback, Progress
 from valuetrack.algorithms.tracking import Tracking
-from valuetrack.modelfile import ModelFileError
+from valuetrack.io import array_file
+from valuetrack.io.array_file import ModelFileError
 
 
 class LKTD(Algorithm):
@@ -89,11 +89,11 @@ def load(path: str | os.PathLike[str], env: Any = None) -> Algorithm:
     ModelFileError
         If the file is not whole, or no model of this library.
     """
-    arrays, description = modelfile.load(path)
+    arrays, description = array_file.load(path)
     name = description.get("algorithm")
     if not isinstance(name, str) or name not in ALGORITHMS:
-        raise modelfile.file_error(
-            path, f"holds the unknown algorithm {modelfile.shortened(repr(name))}"
+        raise array_file.file_error(
+            path, f"holds the unknown algorithm {array_file.shortened(repr(name))}"
         )
     return ALGORITHMS[name].from_file(path, arrays, description, env)
 

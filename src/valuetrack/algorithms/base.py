@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-from valuetrack import __version__, modelfile, posterior
+from valuetrack import __version__, posterior
 from valuetrack.algorithms.build import Task, loop_settings
 from valuetrack.algorithms.estimate import INITIAL, Estimate
 from valuetrack.algorithms.loading import load_agent
@@ -23,6 +23,7 @@ from valuetrack.algorithms.playing import play
 from valuetrack.algorithms.running import Callback, run_training
 from valuetrack.algorithms.tracking import Tracking
 from valuetrack.algorithms.views import Views
+from valuetrack.io import array_file
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.training import samples
 from valuetrack.training.evaluation import Episodes
@@ -271,7 +272,7 @@ class Algorithm:
             "task": {**self.task._asdict(), "shape": list(self.task.shape)},
             "version": __version__,
         }
-        modelfile.save(path, self.trainer.arrays(replay=replay), description)
+        array_file.save(path, self.trainer.arrays(replay=replay), description)
 
     @classmethod
     def from_file(

@@ -31,8 +31,8 @@ from valuetrack.experiments.spec import ExperimentSpec, PresetName
 from valuetrack.experiments.timing import CONFIGURATIONS, first_rows, time_updates
 from valuetrack.experiments.workers import call_in_process
 from valuetrack.interrupts import handled_by
+from valuetrack.io.run_folder import RunFolder
 from valuetrack.report import write_report
-from valuetrack.store import RunFolder
 
 DEFAULT_SEEDS = 100
 SECONDS_BETWEEN_LINES = 60.0

@@ -17,8 +17,8 @@ import numpy as np
 from rich.console import Console
 
 from valuetrack.algorithms import Algorithm, Progress, Tracking
-from valuetrack.files import write_atomically
 from valuetrack.interrupts import handled_by
+from valuetrack.io.atomic import write_atomically
 
 AGENT = "agent.vt"
 HISTORY = "history.json"

@@ -15,7 +15,7 @@ from valuetrack.algorithms import ALGORITHMS
 from valuetrack.experiments.control_spec import ControlSpec
 from valuetrack.experiments.spec import PresetName
 from valuetrack.experiments.unit import StopFlag, Unit
-from valuetrack.store import Columns, RunFolder, StoreError
+from valuetrack.io.run_folder import Columns, RunFolder, StoreError
 from valuetrack.training.checkpoint import from_arrays, to_arrays
 
 CHECKPOINT_SECONDS = 60.0
@@ -186,13 +186,14 @@ class ControlRun:
             "episodes": self.episodes,
             "place": np.array([done, self.seconds]),
         }
-        self.folder.save_checkpoint(self.unit.row.id, self.unit.name, arrays)
+        self.folder.save_checkpoint(self.unit.row.id, self.unit.name, arrays, {})
 
     def _load(self) -> int:
         """Take up the saved state, if there is one; return how many points are done."""
-        saved = self.folder.load_checkpoint(self.unit.row.id, self.unit.name)
-        if saved is None:
+        checkpoint = self.folder.load_checkpoint(self.unit.row.id, self.unit.name)
+        if checkpoint is None:
             return 0
+        saved, _ = checkpoint
         try:
             self.agent.trainer.restore(_part(saved, "trainer."))
             self.best_params = from_arrays(saved, self.best_params, "best_params.")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from valuetrack import metrics, rng
 from valuetrack.experiments.build import Problem, build_loop, build_problem
 from valuetrack.experiments.spec import ExperimentSpec, PresetName, RowSpec
-from valuetrack.store import Columns, RunFolder, StoreError
+from valuetrack.io.run_folder import Columns, RunFolder, StoreError
 from valuetrack.training.checkpoint import from_arrays, to_arrays
 from valuetrack.training.compiled import Clock, Loop, SeedState, Trace
 from valuetrack.types import Array
@@ -309,9 +309,10 @@ class UnitRun:
         """Return the state to go on from."""
         seed = self.functions.init(jnp.asarray(self._seeds, jnp.int32))
         fresh = Progress(seed, Clock.start(), 0, 0.0, {})
-        saved = self.folder.load_checkpoint(self.unit.row.id, self.unit.name)
-        if saved is None:
+        checkpoint = self.folder.load_checkpoint(self.unit.row.id, self.unit.name)
+        if checkpoint is None:
             return fresh
+        saved, _ = checkpoint
         try:
             seed = from_arrays(saved, fresh.seed, "seed")
             clock = from_arrays(saved, fresh.clock, "clock")
@@ -329,7 +330,7 @@ class UnitRun:
             **{f"records.{name}": column for name, column in progress.records.items()},
             "place": np.array([progress.segment, progress.seconds]),
         }
-        self.folder.save_checkpoint(self.unit.row.id, self.unit.name, arrays)
+        self.folder.save_checkpoint(self.unit.row.id, self.unit.name, arrays, {})
 
     def _steps(self, progress: Progress) -> int:
         return int(progress.clock.cycles) * self.spec.training.steps_per_update * self.unit.seeds

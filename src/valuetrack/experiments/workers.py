@@ -21,7 +21,7 @@ from valuetrack.experiments.kinds import kind_of
 from valuetrack.experiments.spec import PresetName
 from valuetrack.experiments.unit import StopFlag, Unit
 from valuetrack.interrupts import ignored
-from valuetrack.store import RunFolder
+from valuetrack.io.run_folder import RunFolder
 
 PATIENCE_SECONDS = 0.5
 

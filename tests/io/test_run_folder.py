@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from valuetrack import store
-from valuetrack.files import write_atomically
-from valuetrack.store import RunFolder, StoreError, read_table, write_table
+from valuetrack.io.atomic import write_atomically
+from valuetrack.io.run_folder import RunFolder, StoreError, read_table, write_table
 
 TABLE = {
     "row": np.array(["a", "b"]),

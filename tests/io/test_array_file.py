@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from valuetrack.modelfile import DTYPES, ModelFileError, load, save
+from valuetrack.io.array_file import DTYPES, ModelFileError, load, save
 
 ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros(3, np.int32)}
 DESCRIPTION = {"agent": "lktd", "sizes": [1, 2], "nested": {"ä\n": None, "x": 0.1}}
