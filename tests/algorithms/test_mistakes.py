@@ -316,7 +316,7 @@ def test_an_error_of_the_environment_is_not_the_files(saved):
 
 
 def test_saving_where_there_is_no_folder(tmp_path):
-    with pytest.raises(ModelFileError, match="its folder is not there"):
+    with pytest.raises(ModelFileError, match="its folder does not exist"):
         on_host().save(tmp_path / "none" / "agent.safetensors")
     with pytest.raises(ModelFileError, match="is a folder"):
         on_host().save(tmp_path)

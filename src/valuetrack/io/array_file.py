@@ -1,10 +1,10 @@
 """Array files: arrays by name and a description in JSON, every bit of it checked.
 
 Models and checkpoints are array files. Such a file is a safetensors file: a header in JSON, then
-the arrays' bytes. Its metadata has two entries: ``valuetrack``, a JSON document
-``{"format": 2, "description": {...}, "checksums": {...}}`` with the checksum of each array, and
-``checksum``, that of the document's text. Nothing in such a file can become code, and any reader
-of safetensors can read the arrays.
+the arrays' bytes. Its metadata has one entry, ``valuetrack``: a JSON document
+``{"format": 2, "description": {...}, "checksums": {...}, "digest": "..."}`` with the checksum of
+each array and that of its own text. Nothing in such a file can become code, and any reader of
+safetensors can read the arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import safetensors.numpy
 from safetensors import SafetensorError, deserialize
 
 from valuetrack.io.atomic import write_atomically
-from valuetrack.io.checksums import array_checksum, checksum
+from valuetrack.io.checksums import array_checksum, is_sealed, seal
 from valuetrack.io.errors import ModelFileError, StrPath, file_error, reason, shortened
 
 __all__ = ["DTYPES", "FORMAT", "ModelFileError", "file_error", "load", "save", "shortened"]
@@ -32,7 +32,6 @@ FORMAT = 2
 """The layout of the JSON document; a file with a higher number is from a newer valuetrack."""
 
 METADATA = "valuetrack"
-METADATA_CHECKSUM = "checksum"
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -152,13 +151,12 @@ def _serialise(
     checksums = {name: array_checksum(name, array) for name, array in ready.items()}
     document = {"format": FORMAT, "description": dict(description), "checksums": checksums}
     try:
-        text = json.dumps(document, allow_nan=False)
+        text = seal(document)
     except (TypeError, ValueError, RecursionError) as error:
         problem = "cannot hold this description: JSON takes finite numbers, text, lists and dicts"
         raise file_error(path, problem) from error
-    metadata = {METADATA: text, METADATA_CHECKSUM: checksum(text.encode())}
     try:
-        return safetensors.numpy.save(ready, metadata=metadata)
+        return safetensors.numpy.save(ready, metadata={METADATA: text})
     except (SafetensorError, TypeError, ValueError) as error:
         raise file_error(path, "cannot hold these arrays: a name is not valid text") from error
 
@@ -226,8 +224,8 @@ def _document(path: Path, metadata: Mapping[str, str], what: str) -> dict[str, A
     except (ValueError, RecursionError) as error:
         raise _damaged(path, "its description is not valid JSON") from error
     _check_format(path, document)
-    if metadata.get(METADATA_CHECKSUM) != checksum(text.encode("utf-8", "surrogatepass")):
-        raise _damaged(path, "its description is not what its checksum says")
+    if not is_sealed(text, document):
+        raise _damaged(path, "its description is not what its digest says")
     if not isinstance(document.get("description"), dict):
         raise _damaged(path, "its description is missing")
     return dict(document)
@@ -262,7 +260,7 @@ def _array(path: Path, name: str, dtype: str, shape: list[int], data: bytes) -> 
 def _verify(path: Path, arrays: Mapping[str, npt.NDArray[Any]], checksums: object) -> None:
     if not isinstance(checksums, dict) or checksums.keys() != arrays.keys():
         raise _damaged(path, "its arrays are not those that its description names")
-    for name, array in arrays.items():
+    for name, array in sorted(arrays.items()):  # so that the message is always the same
         if array_checksum(name, array) != checksums[name]:
             told = shortened(repr(name))
             raise _damaged(path, f"the array {told} is not what its checksum says")
