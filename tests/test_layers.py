@@ -16,7 +16,6 @@ LEVELS = {
     1: [
         "diagnostics",
         "envs",
-        "files",
         "io",
         "measurement",
         "metrics",
@@ -31,7 +30,7 @@ LEVELS = {
     ],
     2: ["samplers"],
     3: ["learner", "losses"],
-    4: ["agents", "modelfile", "store", "training"],
+    4: ["agents", "training"],
     5: ["algorithms"],
     6: ["checks", "experiments", "report", "sb3", "watch"],
     7: ["commands", "zoo"],
@@ -212,7 +211,7 @@ def test_an_upward_import_is_seen(tree, line, imported):
 @pytest.mark.parametrize(
     ("sources", "wrong"),
     [
-        ({"store": "import valuetrack.sb3", "sb3": ""}, [("store", "sb3")]),
+        ({"io/a": "import valuetrack.sb3", "sb3": ""}, [("io.a", "sb3")]),
         ({"priors": "from valuetrack import schedules", "schedules": ""}, []),
         ({"agents/a": "from valuetrack.agents.b import f", "agents/b": ""}, []),
         ({"cli": "from valuetrack import __version__"}, []),
@@ -253,11 +252,11 @@ def test_a_sampler_that_imports_another_is_seen(tree):
     ],
 )
 def test_code_from_data_is_seen(tree, text):
-    assert len(code_from_data(tree({"store": text}))) == 1
+    assert len(code_from_data(tree({"io/a": text}))) == 1
 
 
 @pytest.mark.parametrize(
     "text", ["'''Writes no pickle.'''", "np.load(f, allow_pickle=False)", "model.eval()"]
 )
 def test_harmless_text_is_let_through(tree, text):
-    assert code_from_data(tree({"store": text})) == []
+    assert code_from_data(tree({"io/a": text})) == []

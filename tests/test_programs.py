@@ -61,6 +61,53 @@ def test_that_an_entry_cut_short_is_compiled_again(tmp_path):
     assert start(code).split()[1] == result
 
 
+COMPILE = """
+import warnings; warnings.simplefilter("error")
+import jax
+{begin}
+hits = []
+jax.monitoring.register_event_listener(
+    lambda event, **_: hits.append(event) if event.endswith("/cache_hits") else None
+)
+def f(x):
+    return jax.numpy.tanh(x @ x.T).sum()
+x = jax.numpy.ones((3, 3))
+values = float(jax.jit(f)(x)) + float(jax.jit(jax.grad(f))(x).sum())
+print(len(hits), values)
+"""
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "from valuetrack import programs; programs.SECONDS = 0; programs.keep_programs({folder!r})",
+        "import valuetrack.training",
+    ],
+    ids=["script", "command line"],
+)
+def test_that_a_damaged_entry_is_replaced_without_a_warning(tmp_path, begin):
+    code = COMPILE.format(begin=begin.format(folder=str(tmp_path)))
+    variables = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)}
+    hits, result = start(code, **variables).split()
+    entries = sorted(tmp_path.glob("*-cache"))
+    assert len(entries) >= 3
+    whole = [entry.stat().st_size for entry in entries]
+    for i, entry in enumerate(entries):
+        entry.write_bytes(damaged(entry.read_bytes(), i))
+    assert start(code, **variables).split() == [hits, result]  # all compiled again
+    assert [entry.stat().st_size for entry in entries] == pytest.approx(whole, rel=0.1)
+    again, same = start(code, **variables).split()
+    assert int(again) >= len(entries) > int(hits)
+    assert same == result
+
+
+def damaged(entry: bytes, i: int) -> bytes:
+    """An entry that is empty, cut short, or has one wrong bit."""
+    middle = len(entry) // 2
+    flipped = entry[:middle] + bytes([entry[middle] ^ 4]) + entry[middle + 1 :]
+    return (b"", entry[:100], flipped)[i % 3]
+
+
 def test_that_the_command_line_keeps_programs_in_the_cache_of_the_user(variables, tmp_path):
     programs.keep_programs_by_environment()
     folder = Path(variables["JAX_COMPILATION_CACHE_DIR"])

@@ -10,10 +10,15 @@ They are JAX's persistent compilation cache, in a folder of valuetrack's own tha
 any time: ``$XDG_CACHE_HOME/valuetrack`` or ``~/.cache/valuetrack``. JAX's own variables come first:
 ``JAX_COMPILATION_CACHE_DIR`` names another folder, ``JAX_ENABLE_COMPILATION_CACHE=false`` keeps
 nothing.
+
+An entry that cannot be read, because a disk was full or a bit has changed, is deleted and stored
+anew: see :func:`replace_damaged`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import os
 import platform
@@ -35,6 +40,7 @@ def keep_programs(folder: str | os.PathLike[str] | None = None) -> Path | None:
     import jax  # noqa: PLC0415 - the command line's help does without it
     from jax.experimental.compilation_cache import compilation_cache  # noqa: PLC0415
 
+    replace_damaged()
     config: Any = jax.config
     if folder is None and _is_chosen():
         chosen: str | None = config.jax_compilation_cache_dir
@@ -55,6 +61,37 @@ def keep_programs_by_environment() -> None:
     if kept is not None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(kept)
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(SECONDS))
+
+
+def replace_damaged() -> None:
+    """Let JAX delete an entry of the cache that it cannot read, so that it is stored anew.
+
+    JAX itself compiles the program, but never overwrites an entry: it would warn and compile again
+    at every start. Where a version of JAX has no such function, nothing is changed.
+    """
+    from jax._src import compilation_cache  # noqa: PLC0415 - the command line's help needs no JAX
+
+    read = getattr(compilation_cache, "get_executable_and_time", None)
+    if read is None or hasattr(read, "__wrapped__"):
+        return
+
+    @functools.wraps(read)
+    def read_or_delete(cache_key: str, *args: Any, **options: Any) -> Any:
+        try:
+            return read(cache_key, *args, **options)
+        except Exception:  # whatever the reason, JAX compiles it again
+            _delete_entry(cache_key)
+            return None, None
+
+    setattr(compilation_cache, read.__name__, read_or_delete)
+
+
+def _delete_entry(cache_key: str) -> None:
+    import jax  # noqa: PLC0415
+
+    config: Any = jax.config
+    with contextlib.suppress(OSError, TypeError):  # TypeError: no folder
+        (Path(config.jax_compilation_cache_dir) / f"{cache_key}-cache").unlink()
 
 
 def default_folder() -> Path:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.small_envs import Counter
-from valuetrack import modelfile
 from valuetrack.algorithms import DQN, LKTD, ModelFileError, load
 from valuetrack.algorithms import options as opts
 from valuetrack.envs import CartPole
 from valuetrack.envs.calls import EnvironmentFailedError
+from valuetrack.io import array_file
 
 SMALL = {
     "hidden": (8,),
@@ -30,7 +30,7 @@ def contents(tmp_path_factory):
     folder, found = tmp_path_factory.mktemp("good"), {}
     for backend, env in (("host", Counter), ("compiled", "CartPole-v1")):
         DQN(env, seeds=2, **SMALL).learn(40).save(folder / backend)
-        found[backend] = modelfile.load(folder / backend)
+        found[backend] = array_file.load(folder / backend)
     return found
 
 
@@ -64,7 +64,7 @@ def altered(request, contents, tmp_path):
         text = {**description, **(described or {})}
         if options:
             text["options"] = {**text["options"], **options}
-        modelfile.save(tmp_path / "m", {**arrays, **changed}, text)
+        array_file.save(tmp_path / "m", {**arrays, **changed}, text)
         build, made = counted()
         said = refused(tmp_path / "m", **({"env": build} if request.param == "host" else {}))
         return said, made
@@ -74,7 +74,7 @@ def altered(request, contents, tmp_path):
 
 def test_the_good_files_are_good(contents, tmp_path):
     for backend, env in (("host", Counter), ("compiled", None)):
-        modelfile.save(tmp_path / backend, *contents[backend])
+        array_file.save(tmp_path / backend, *contents[backend])
         assert load(tmp_path / backend, env=env).num_timesteps == 40
 
 
@@ -121,7 +121,7 @@ def test_more_than_the_file_holds_is_not_built(altered, options):
 
 
 def test_a_ring_that_this_machine_does_not_hold(contents, monkeypatch, tmp_path):
-    modelfile.save(tmp_path / "m", *contents["compiled"])
+    array_file.save(tmp_path / "m", *contents["compiled"])
     monkeypatch.setattr("valuetrack.algorithms.loading.memory_of_machine", lambda: 20_000.0)
     assert "its replay memory takes" in refused(tmp_path / "m")
 
@@ -207,12 +207,12 @@ def test_tasks_of_other_shapes(altered, shape, is_image):
 @pytest.mark.filterwarnings("ignore")
 def test_environments_that_cannot_be_made(contents, described, tmp_path):
     for arrays, description in contents.values():
-        modelfile.save(tmp_path / "m", arrays, {**description, **described})
+        array_file.save(tmp_path / "m", arrays, {**description, **described})
         refused(tmp_path / "m")
 
 
 def test_an_error_of_the_users_environment_is_theirs(contents, tmp_path):
-    modelfile.save(tmp_path / "m", *contents["host"])
+    array_file.save(tmp_path / "m", *contents["host"])
 
     class Failing(Counter):
         def reset(self, **how):
@@ -276,7 +276,7 @@ def host_arrays(contents, name, value):
     ],
 )
 def test_memories_that_cannot_be(contents, name, value, tmp_path):
-    modelfile.save(tmp_path / "m", *host_arrays(contents, name, value))
+    array_file.save(tmp_path / "m", *host_arrays(contents, name, value))
     assert "is damaged: its arrays do not fit" in refused(tmp_path / "m", env=Counter)
 
 
@@ -289,7 +289,7 @@ def test_a_memory_with_other_counts(contents, tmp_path):
         {"memory.reward": arrays["memory.reward"][:, :30]},
         {"memory.action": arrays["memory.action"].astype(np.float32)},
     ):
-        modelfile.save(tmp_path / "m", {**arrays, **changed}, description)
+        array_file.save(tmp_path / "m", {**arrays, **changed}, description)
         assert "is damaged: its arrays do not fit" in refused(tmp_path / "m", env=Counter)
 
 
@@ -305,7 +305,7 @@ def test_actions_of_the_compiled_memory(contents, column, value, tmp_path):
     arrays, description = contents["compiled"]
     ring = arrays[replay_of(arrays)].copy()
     ring[1, 3, column] = value
-    modelfile.save(tmp_path / "m", {**arrays, replay_of(arrays): ring}, description)
+    array_file.save(tmp_path / "m", {**arrays, replay_of(arrays): ring}, description)
     assert "is damaged: its arrays do not fit" in refused(tmp_path / "m")
 
 
@@ -315,7 +315,7 @@ def test_errors_on_the_way(contents, error, function, monkeypatch, tmp_path):
     def fail(*_args, **_options):
         raise error
 
-    modelfile.save(tmp_path / "m", *contents["compiled"])
+    array_file.save(tmp_path / "m", *contents["compiled"])
     monkeypatch.setattr(f"valuetrack.training.seeds.CompiledTrainer.{function}", fail)
     assert "cannot be used: " in refused(tmp_path / "m")
 
@@ -339,8 +339,8 @@ def whole_rings(contents, backend):
 
 @pytest.mark.parametrize(("backend", "env"), [("host", Counter), ("compiled", None)])
 def test_files_with_whole_rings_go_on_the_same_way(contents, backend, env, tmp_path):
-    modelfile.save(tmp_path / "new", *contents[backend])
-    modelfile.save(tmp_path / "old", *whole_rings(contents, backend))
+    array_file.save(tmp_path / "new", *contents[backend])
+    array_file.save(tmp_path / "old", *whole_rings(contents, backend))
     new, old = (load(tmp_path / name, env=env) for name in ("new", "old"))
     for agent in (new, old):
         agent.learn(200)  # past the end of the ring
@@ -370,7 +370,7 @@ def test_an_agent_of_a_jax_object_goes_on_in_gymnasium(replay, tmp_path):
 
 
 def test_a_file_without_an_id_says_what_is_so(contents, tmp_path):
-    modelfile.save(tmp_path / "m", *contents["host"])
+    array_file.save(tmp_path / "m", *contents["host"])
     said = refused(tmp_path / "m")
     assert said.endswith("was saved without an id; pass it: valuetrack.load(path, env=...).")
 

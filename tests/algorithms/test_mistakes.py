@@ -15,7 +15,7 @@ from tests.small_envs import Broken, Counter, Marked, Picture, Spaced
 from valuetrack.algorithms import DQN, KOVA, LKTD, SGHMC, BootDQN, ModelFileError, load
 from valuetrack.envs.calls import EnvironmentFailedError
 from valuetrack.envs.indoor_escape import IndoorEscape
-from valuetrack.modelfile import save
+from valuetrack.io.array_file import save
 
 ESCAPE = IndoorEscape(width=4, height=3, horizon=7)
 SMALL = {"hidden": (4,), "batch_size": 4, "learning_starts": 8, "replay_capacity": 40, "samples": 2}
@@ -260,7 +260,7 @@ def test_a_file_of_another_algorithm(tmp_path):
 
 
 def test_a_file_with_an_incomplete_description(saved, tmp_path):
-    from valuetrack.modelfile import load as read
+    from valuetrack.io.array_file import load as read
 
     arrays, description = read(saved)
     for key in description:
@@ -279,7 +279,7 @@ def test_a_file_with_an_incomplete_description(saved, tmp_path):
 
 
 def test_a_file_with_arrays_that_do_not_fit(saved):
-    from valuetrack.modelfile import load as read
+    from valuetrack.io.array_file import load as read
 
     arrays, description = read(saved)
     for name in ("clock", "state.0", "memory.action"):
@@ -316,7 +316,7 @@ def test_an_error_of_the_environment_is_not_the_files(saved):
 
 
 def test_saving_where_there_is_no_folder(tmp_path):
-    with pytest.raises(ModelFileError, match="its folder is not there"):
+    with pytest.raises(ModelFileError, match="its folder does not exist"):
         on_host().save(tmp_path / "none" / "agent.safetensors")
     with pytest.raises(ModelFileError, match="is a folder"):
         on_host().save(tmp_path)

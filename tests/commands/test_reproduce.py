@@ -99,7 +99,7 @@ def test_a_signal_to_all_processes_stops_them_where_they_can_go_on(number, tmp_p
     assert process.returncode == 130
     assert "Stopped. The same command goes on from here" in " ".join(printed.split())
     assert "Traceback" not in printed
-    assert list((tmp_path / "run").glob("units/*/*/checkpoint.npz"))
+    assert list((tmp_path / "run").glob("units/*/*/checkpoint.vt"))
 
 
 def test_a_report_is_made_again_from_the_folder_alone(run):

@@ -7,7 +7,6 @@ import pytest
 
 import valuetrack as vt
 from tests.experiments.conftest import StopAfter
-from valuetrack import modelfile
 from valuetrack.algorithms import ALGORITHMS
 from valuetrack.algorithms.options import parse as parse_options
 from valuetrack.experiments import run as runs
@@ -16,6 +15,7 @@ from valuetrack.experiments.control_unit import plan_points
 from valuetrack.experiments.kinds import kind_of, load_spec
 from valuetrack.experiments.run import Request, open_or_create, run
 from valuetrack.experiments.spec import SpecError
+from valuetrack.io import array_file
 
 SMALL = {"hidden": (8,), "batch_size": 8, "replay_capacity": 200, "learning_starts": 20}
 
@@ -148,7 +148,7 @@ def test_a_run_stopped_twice_goes_on_to_the_same_bits(whole, tmp_path, monkeypat
     for asked in (2, 7):
         folder = open_or_create(tmp_path / "run", request, resume=True)
         assert not run(folder, workers=0, stop=StopAfter(asked))
-        assert list(folder.path.glob("units/*/*/checkpoint.npz"))
+        assert list(folder.path.glob("units/*/*/checkpoint.vt"))
     folder = open_or_create(tmp_path / "run", request, resume=True)
     assert run(folder, workers=0)
     left, right = whole.table("points"), folder.table("points")
@@ -156,7 +156,7 @@ def test_a_run_stopped_twice_goes_on_to_the_same_bits(whole, tmp_path, monkeypat
         np.testing.assert_array_equal(left[column], right[column], err_msg=column)
     for row in ("cartpole-lktd", "cartpole-dqn"):
         kept = [
-            modelfile.load(f.unit_path(row, "seeds-0003-0004") / "best.vt")[0]
+            array_file.load(f.unit_path(row, "seeds-0003-0004") / "best.vt")[0]
             for f in (whole, folder)
         ]
         for name, array in kept[0].items():
@@ -170,7 +170,7 @@ def test_tasks_that_are_stepped_in_python_are_run_and_go_on(tmp_path, monkeypatc
     request = Request(spec, "reference", ("cartpole-dqn",), 0, 2)
     folder = open_or_create(tmp_path / "run", request, resume=True)
     assert not run(folder, workers=0, stop=StopAfter(5))
-    assert list(folder.path.glob("units/*/*/checkpoint.npz"))
+    assert list(folder.path.glob("units/*/*/checkpoint.vt"))
     assert run(folder, workers=0)
     points = folder.table("points")
     assert points["training_episodes"].dtype == np.int64

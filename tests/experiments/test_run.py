@@ -18,7 +18,7 @@ from tests.experiments.conftest import StopAfter
 from valuetrack.experiments import run as runs
 from valuetrack.experiments import unit as units
 from valuetrack.experiments.run import Request, open_or_create, run, split_seeds
-from valuetrack.store import RunFolder, StoreError
+from valuetrack.io.run_folder import RunFolder, StoreError
 
 ROWS = ("lktd-10000", "bootdqn")
 TABLES = ("metrics", "calibration", "policy")
@@ -81,7 +81,7 @@ def test_seeds_differ_everywhere(whole):
 def test_a_stopped_run_goes_on_to_the_same_bits(whole, small_spec, tmp_path, asked):
     folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
     assert not run(folder, workers=0, stop=StopAfter(asked))
-    assert list(folder.path.glob("units/*/*/checkpoint.npz"))
+    assert list(folder.path.glob("units/*/*/checkpoint.vt"))
     again = open_or_create(tmp_path / "run", request(small_spec), resume=True)
     assert run(again, workers=0)
     assert_same(whole, again)
@@ -90,7 +90,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(whole, small_spec, tmp_path, ask
 SCRIPT = """
 import sys
 from valuetrack.experiments import run as runs, unit
-from valuetrack.store import RunFolder
+from valuetrack.io.run_folder import RunFolder
 unit.CHECKPOINT_SECONDS = 0.0  # after every segment
 runs.run(RunFolder.open(sys.argv[1]), workers=0)
 """
@@ -114,7 +114,7 @@ def test_ten_kills_at_random_moments_change_nothing(whole, small_spec, tmp_path)
     folder = RunFolder.open(path)
     assert run(folder, workers=0)
     assert_same(whole, folder)
-    assert not list(path.rglob("checkpoint.npz"))
+    assert not list(path.rglob("checkpoint.vt"))
 
 
 def state_of(path: Path) -> set[tuple[str, int]]:
@@ -150,8 +150,8 @@ def test_a_worker_that_fails_says_why(small_spec, tmp_path):
     unit = units.Unit(small_spec.row("lktd-10000"), 5, 2)
     path = folder.unit_path("lktd-10000", unit.name)
     path.mkdir(parents=True)
-    (path / "checkpoint.npz").write_bytes(b"not a checkpoint")
-    with pytest.raises(Exception, match=r"damaged; delete it"):
+    (path / "checkpoint.vt").write_bytes(b"not a checkpoint")
+    with pytest.raises(Exception, match=r"is not a checkpoint of valuetrack; delete it"):
         run(folder, workers=2)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from valuetrack.store import RunFolder
+from valuetrack.io.run_folder import RunFolder
 
 POINTS = 100
 LABELS = {"lktd": "LKTD", "dqn": "DQN", "qrdqn": "QR-DQN"}

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from valuetrack.envs.indoor_escape import IndoorEscape, optimal_policy_probabilities, optimal_q
+from valuetrack.io.run_folder import RunFolder
 from valuetrack.report import paper
-from valuetrack.store import RunFolder
 
 ACTIONS = ("E", "N", "W", "S")
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])

@@ -14,6 +14,7 @@ from scipy import stats
 
 from tests.report import control_synthetic as synthetic
 from tests.report.test_report import NASTY, check
+from valuetrack.io.run_folder import StoreError
 from valuetrack.report import NO_PLOT, write_report
 from valuetrack.report.control_claims import control_claims, settings_claims, welch
 from valuetrack.report.control_data import TASKS, forward_filled, load_control
@@ -21,7 +22,6 @@ from valuetrack.report.control_figures import iqm_figure, task_figure
 from valuetrack.report.control_page import control_command
 from valuetrack.report.control_summary import statistics, summarise_control
 from valuetrack.report.control_tables import control_claims_table, control_tables
-from valuetrack.store import StoreError
 
 CARTPOLE = ("cartpole-lktd", "cartpole-dqn", "cartpole-qrdqn")
 FILES = ("summary.json", "tables.md", "report.html")

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from tests.report import synthetic
+from valuetrack.io.run_folder import StoreError
 from valuetrack.report import claims, claims_table, load, paper, summarise, tables
 from valuetrack.report.summary import statistics, summarise_run
 from valuetrack.report.tables import standard_errors_apart
-from valuetrack.store import StoreError
 
 
 def same(values):

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from tests.report import synthetic
+from valuetrack.io.run_folder import StoreError
 from valuetrack.report import NO_PLOT, NO_TIMES, Table, to_html, to_markdown, to_rich, write_report
 from valuetrack.report.html import command
 from valuetrack.report.render import Column
-from valuetrack.store import StoreError
 
 VOID = {"meta", "img", "br"}
 FIGURES = ("mse", "coverage", "width", "policy", "reliability", "learning")

@@ -27,7 +27,7 @@ from valuetrack.checks import cases as suite
 from valuetrack.checks import latent_bias
 from valuetrack.checks.cases import Row
 from valuetrack.checks.linear_gaussian import Gaussian
-from valuetrack.files import write_atomically
+from valuetrack.io.atomic import write_atomically
 
 FALSE_ALARM = 1e-4
 """How often a check of right samplers may fail; each row gets its share of it."""

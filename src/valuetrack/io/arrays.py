@@ -6,6 +6,7 @@ read by people and other programs, and a new field does not move the others.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ from valuetrack import rng
 
 NDArray = npt.NDArray[Any]
 Arrays = Mapping[str, NDArray]
+
+TEXT = ":text"
+"""Marks the name of an array that holds the code points of text."""
 
 
 def to_arrays(tree: Any, name: str) -> dict[str, NDArray]:
@@ -47,10 +51,10 @@ def from_arrays(arrays: Arrays, like: Any, name: str) -> Any:
     """
     if not _holds(arrays, name) and jax.tree.leaves(like):
         raise ValueError(f"nothing was saved under {name!r}")
-    if isinstance(like, tuple) and hasattr(like, "_fields"):
+    if _is_named_tuple(like):
         fields = {
-            field: from_arrays(arrays, value, f"{name}.{field}")
-            for field, value in like._asdict().items()
+            field: from_arrays(arrays, getattr(like, field), f"{name}.{field}")
+            for field in like._fields
             if _holds(arrays, f"{name}.{field}")
         }
         return like._replace(**fields)
@@ -73,6 +77,55 @@ def leaf_name(name: str, path: tuple[Any, ...]) -> str:
 def is_key(leaf: Any) -> bool:
     """Return whether a leaf is a random key, which is saved as its words."""
     return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def pack_text(arrays: Arrays) -> dict[str, NDArray]:
+    """Return the arrays with every text as its code points, which an array file can hold.
+
+    Examples
+    --------
+    >>> {name: array.tolist() for name, array in pack_text({"row": np.array(["a", "b"])}).items()}
+    {'row:text': [[97], [98]]}
+    """
+    return {
+        f"{name}{TEXT}" if array.dtype.kind == "U" else name: _code_points(array)
+        for name, array in arrays.items()
+    }
+
+
+def unpack_text(arrays: Arrays) -> dict[str, NDArray]:
+    """Return the arrays that :func:`pack_text` was given.
+
+    Raises
+    ------
+    ValueError
+        If numbers are no code points.
+    """
+    return {
+        name.removesuffix(TEXT): _from_code_points(name, array) if name.endswith(TEXT) else array
+        for name, array in arrays.items()
+    }
+
+
+def _code_points(array: NDArray) -> NDArray:
+    if array.dtype.kind != "U":
+        return array
+    native = np.array(array, array.dtype.newbyteorder("="), order="C")
+    width = max(1, native.dtype.itemsize // 4)
+    return native.astype(f"U{width}").view(np.uint32).reshape(*array.shape, width)
+
+
+def _from_code_points(name: str, array: NDArray) -> NDArray:
+    if array.dtype != np.uint32 or array.ndim < 1 or not array.shape[-1]:
+        raise ValueError(f"{name!r} is not text")
+    if (array > sys.maxunicode).any():
+        raise ValueError(f"{name!r} is not text")
+    width = array.shape[-1]
+    return np.ascontiguousarray(array).view(f"U{width}").reshape(array.shape[:-1])
+
+
+def _is_named_tuple(tree: Any) -> bool:
+    return isinstance(tree, tuple) and hasattr(tree, "_fields")
 
 
 def _holds(arrays: Arrays, name: str) -> bool:

@@ -3,7 +3,7 @@
 ::
 
     from valuetrack.report import write_report
-    from valuetrack.store import RunFolder
+    from valuetrack.io.run_folder import RunFolder
 
     write_report(RunFolder.open("runs/indoor-escape"))
 """
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from valuetrack.files import write_atomically
+from valuetrack.io.atomic import write_atomically
+from valuetrack.io.run_folder import RunFolder, StoreError
 from valuetrack.report.claims import Claim, claims
 from valuetrack.report.control_claims import control_claims, settings_claims
 from valuetrack.report.control_data import load_control
@@ -29,7 +30,6 @@ from valuetrack.report.html import page
 from valuetrack.report.render import Table, to_html, to_markdown, to_rich
 from valuetrack.report.summary import SUMMARY, summarise, summarise_run
 from valuetrack.report.tables import claims_table, tables
-from valuetrack.store import RunFolder, StoreError
 
 if TYPE_CHECKING:
     from valuetrack.report.figures import Drawing

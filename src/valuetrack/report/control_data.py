@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from valuetrack.io.run_folder import Columns, RunFolder
 from valuetrack.report.data import by_row, finished_seeds
 from valuetrack.report.html import planned
-from valuetrack.store import Columns, RunFolder
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from valuetrack.envs.indoor_escape import IndoorEscape
-from valuetrack.store import Columns, RunFolder, StoreError
+from valuetrack.io.run_folder import Columns, RunFolder, StoreError
 
 ACTIONS = ("E", "N", "W", "S")
 METRICS = ("mse", "coverage", "credible_coverage", "width", "legal_width")

@@ -7,8 +7,8 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from valuetrack.io.run_folder import RunFolder
 from valuetrack.report.data import ACTIONS, METRICS, Row, Run, load
-from valuetrack.store import RunFolder
 
 SUMMARY = "summary.json"
 

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from valuetrack.modelfile import DTYPES, ModelFileError, load, save
+from valuetrack.io.array_file import DTYPES, ModelFileError, load, save
+from valuetrack.io.checksums import array_checksum, seal
 
 ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros(3, np.int32)}
 DESCRIPTION = {"agent": "lktd", "sizes": [1, 2], "nested": {"ä\n": None, "x": 0.1}}
-DOCUMENT = {"format": 1, "description": {}}
+DOCUMENT = {"format": 2, "description": {}, "checksums": {}}
 
 
 def file_of(header: bytes, body: bytes = b"", length: int | None = None) -> bytes:
@@ -29,7 +30,8 @@ def file_of(header: bytes, body: bytes = b"", length: int | None = None) -> byte
 
 def file_with(entry: object, tensors: object = None, body: bytes = b"") -> bytes:
     """A safetensors file whose metadata holds our entry, JSON or text, and any tensors."""
-    text = entry if isinstance(entry, str) else json.dumps(entry)
+    text = seal(entry) if isinstance(entry, dict) else entry
+    text = text if isinstance(text, str) else json.dumps(text)
     header = {"__metadata__": {"valuetrack": text}, **(tensors or {})}
     return file_of(json.dumps(header).encode(), body)
 
@@ -121,8 +123,11 @@ def test_the_file_is_plain_safetensors(tmp_path):
     }
     with safetensors.safe_open(tmp_path / "m", framework="np") as file:
         assert file.metadata().keys() == {"valuetrack"}
-        document = json.loads(file.metadata()["valuetrack"])
-    assert document == {"format": 1, "description": DESCRIPTION}
+        text = file.metadata()["valuetrack"]
+    checksums = {name: array_checksum(name, array) for name, array in ARRAYS.items()}
+    document = {"format": 2, "description": DESCRIPTION, "checksums": checksums}
+    assert text == seal(document)
+    assert json.loads(text).items() > document.items()
 
 
 def test_the_same_model_is_the_same_file(tmp_path):
@@ -181,7 +186,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch, module, funct
 
 def test_no_folder_is_made(tmp_path):
     path = tmp_path / "absent" / "m"
-    with pytest.raises(ModelFileError, match="folder is not there; make it") as error:
+    with pytest.raises(ModelFileError, match="folder does not exist; make it") as error:
         save(path, ARRAYS, {})
     message(error, path)
     assert not any(tmp_path.iterdir())
@@ -226,18 +231,31 @@ HOSTILE = {
     "empty metadata": (file_of(b'{"__metadata__": null}'), "safetensors file, but not a model"),
     "metadata no text": (file_of(b'{"__metadata__": {"valuetrack": 1}}'), "is damaged"),
     "damaged JSON": (file_with(X[:-1]), "not valid JSON"),
-    "NaN": (file_with(X.replace("1", "NaN")), "not valid JSON"),
-    "huge number": (file_with(X.replace("1", "1" * 5000)), "not valid JSON"),
+    "NaN": (file_with(X.replace("2", "NaN")), "not valid JSON"),
+    "huge number": (file_with(X.replace("2", "2" * 5000)), "not valid JSON"),
     "JSON bomb": (file_with("[" * DEEP), "not valid JSON"),
     "closed JSON bomb": (file_with('{"a":' * DEEP + "1" + "}" * DEEP), "not valid JSON"),
     "list": (file_with([1]), "no format number"),
     "no format": (file_with({"description": {}}), "no format number"),
     "format 0": (file_with(DOCUMENT | {"format": 0}), "no format number"),
     "format true": (file_with(DOCUMENT | {"format": True}), "no format number"),
-    "format text": (file_with(DOCUMENT | {"format": "1"}), "no format number"),
-    "newer": (file_with({"format": 2}), "newer valuetrack in format 2; update"),
-    "no description": (file_with({"format": 1}), "description is not there"),
-    "description a list": (file_with(DOCUMENT | {"description": []}), "description is not there"),
+    "format text": (file_with(DOCUMENT | {"format": "2"}), "no format number"),
+    "newer": (file_with({"format": 3}), "newer valuetrack in format 3; update"),
+    "older": (file_with({"format": 1}), "earlier development version of valuetrack (format 1); tr"),
+    "no description": (file_with({"format": 2}), "description is missing"),
+    "description a list": (file_with(DOCUMENT | {"description": []}), "description is missing"),
+    "no digest": (file_with(X), "its description is not what its digest says"),
+    "another digest": (
+        file_with(X[:-1] + ', "digest": "0"}'),
+        "its description is not what its digest says",
+    ),
+    "no checksums": (file_with(DOCUMENT | {"checksums": None}), "its arrays are not those that"),
+    "an array more": (file_with(DOCUMENT, tensor("U8", [1], 0, 1), b"1"), "not those that"),
+    "an array less": (file_with(DOCUMENT | {"checksums": {"x": "0"}}), "not those that"),
+    "another array": (
+        file_with(DOCUMENT | {"checksums": {"x": "0"}}, tensor("U8", [1], 0, 1), b"1"),
+        "the array 'x' is not what its checksum says",
+    ),
     "offsets beyond": (file_with(DOCUMENT, tensor("F32", [4], 0, 16), bytes(8)), "is damaged"),
     "offsets reversed": (file_with(DOCUMENT, tensor("F32", [4], 16, 0), bytes(16)), "is damaged"),
     "offsets negative": (file_with(DOCUMENT, tensor("F32", [4], -16, 0), bytes(16)), "is damaged"),
@@ -268,7 +286,9 @@ def test_a_hostile_file_is_one_sentence(tmp_path, monkeypatch, content, said):
 
 def test_the_builder_of_hostile_files_can_build_a_good_one(tmp_path):
     path = tmp_path / "m"
-    path.write_bytes(file_with(DOCUMENT, tensor("F32", [2], 0, 8), np.float32([1, 2]).tobytes()))
+    array = np.float32([1, 2])
+    document = DOCUMENT | {"checksums": {"x": array_checksum("x", array)}}
+    path.write_bytes(file_with(document, tensor("F32", [2], 0, 8), array.tobytes()))
     arrays, description = load(path)
     assert bits(arrays["x"]) == bits(np.float32([1, 2]))
     assert description == {}
@@ -285,17 +305,37 @@ def test_a_file_cut_at_any_byte_is_damaged(tmp_path):
 
 
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
-def test_a_wrong_byte_anywhere_is_read_or_refused(tmp_path, flip):
+def test_a_wrong_byte_anywhere_is_refused(tmp_path, flip):
     content = small_file(tmp_path / "whole")
     path = tmp_path / "m"
-    refused = 0
     for i in range(len(content)):
         path.write_bytes(content[:i] + bytes([content[i] ^ flip]) + content[i + 1 :])
-        try:
+        with pytest.raises(ModelFileError) as error:
             load(path)
-        except ModelFileError:
-            refused += 1
-    assert refused > len(content) // 4
+        message(error, path)
+
+
+def test_a_checksum_covers_name_dtype_shape_and_bytes():
+    array = np.arange(6, dtype=np.int32)
+    others = [
+        ("y", array),
+        ("x", array.view(np.uint32)),
+        ("x", array.reshape(2, 3)),
+        ("x", array[::-1].copy()),
+        ("x", array.astype(np.float32).view(np.int32)),
+    ]
+    checksums = {array_checksum(*other) for other in [("x", array), *others]}
+    assert len(checksums) == 1 + len(others)
+    assert array_checksum("x", array.copy()) in checksums
+
+
+def test_arrays_that_changed_places_are_noticed(tmp_path):
+    save(tmp_path / "m", {"a": np.zeros(2), "b": np.ones(2)}, {})
+    content = (tmp_path / "m").read_bytes()
+    head, body = content[:-32], content[-32:]
+    (tmp_path / "m").write_bytes(head + body[16:] + body[:16])
+    with pytest.raises(ModelFileError, match="the array 'a' is not what its checksum says"):
+        load(tmp_path / "m")
 
 
 def test_a_lying_header_takes_no_memory(tmp_path):
@@ -312,7 +352,7 @@ def test_a_lying_header_takes_no_memory(tmp_path):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(ModelFileError, match="is not there; check") as error:
+    with pytest.raises(ModelFileError, match="does not exist; check") as error:
         load(tmp_path / "m")
     message(error, tmp_path / "m")
 
@@ -365,6 +405,6 @@ def test_what_a_file_says_is_repeated_in_short(tmp_path, content):
 
 
 def test_a_name_with_a_line_break_does_not_break_the_line(tmp_path):
-    with pytest.raises(ModelFileError, match="is not there") as error:
+    with pytest.raises(ModelFileError, match="does not exist") as error:
         load(tmp_path / "a\nb")
     assert "\n" not in str(error.value)

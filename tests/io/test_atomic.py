@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from valuetrack.files import write_atomically
+from valuetrack.io.atomic import write_atomically
 
 
 def write(path, content=b"new"):

@@ -1,0 +1,106 @@
+"""Progress records: one JSON line each, appended while a unit runs and readable meanwhile."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from valuetrack.io.atomic import write_atomically
+from valuetrack.io.errors import StoreError, reason, shown
+
+
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Append a record as one line of JSON; NaN and infinity become null.
+
+    Only one process may append at a time, which the lock of the run folder ensures. What a
+    killed process left of its last record is removed first.
+    """
+    line = json.dumps(plain(record), allow_nan=False) + "\n"
+    with open(path, "ab+") as file:
+        length = file.tell()
+        complete = _complete_length(file, length)
+        if complete < length:
+            file.truncate(complete)
+        file.write(line.encode())
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Return all complete records; a line that is still being written is not one.
+
+    Raises
+    ------
+    StoreError
+        If the file cannot be read, or a complete line is not a record.
+    """
+    return [record for _, record in _lines(path)]
+
+
+def cut_records(path: Path, steps: int) -> None:
+    """Drop the records with more than so many ``steps``, and an incomplete last line."""
+    kept = b"".join(line for line, record in _lines(path) if _is_within(record.get("steps"), steps))
+    if path.is_file() and path.stat().st_size != len(kept):
+        write_atomically(path, lambda file: file.write(kept))
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON holds it: arrays as lists, NaN and infinity as ``None``.
+
+    Examples
+    --------
+    >>> plain({"loss": np.array([1.0, np.nan]), "steps": np.int64(3)})
+    {'loss': [1.0, None], 'steps': 3}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if hasattr(value, "dtype"):  # NumPy's and JAX's
+        return plain(np.asarray(value).tolist())
+    return value
+
+
+def _complete_length(file: BinaryIO, end: int, block: int = 4096) -> int:
+    """Return the length of a file up to the end of its last complete line."""
+    while end:
+        start = max(0, end - block)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Yield each complete line with its record."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(
+            f"{shown(path)} cannot be read: {reason(error)}; check its permissions."
+        ) from error
+    lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict):
+            raise StoreError(
+                f"{shown(path)} is damaged: line {number} is not a record; "
+                "delete the file to go on without the earlier records."
+            )
+        yield line, record
+
+
+def _is_within(found: object, steps: int) -> bool:
+    return not isinstance(found, int | float) or found <= steps

@@ -1,0 +1,343 @@
+"""A run's folder: what was asked for, what came out, and where to resume.
+
+::
+
+    manifest.json                          what was asked for: see :mod:`valuetrack.io.manifest`
+    units/<row>/<unit>/progress.jsonl      small records, appended while the unit runs
+    units/<row>/<unit>/checkpoint.vt       the state of an unfinished unit
+    units/<row>/<unit>/*.parquet           the tables of a finished unit
+    units/<row>/<unit>/unit.json           what came out, with the tables' checksums; written last
+
+A unit is a group of seeds of one row, and is finished when its ``unit.json`` exists. Every file
+except ``progress.jsonl`` is replaced as a whole, so a process killed at any moment leaves either
+the old file or the new one. Checkpoints, tables and ``unit.json`` are verified when they are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from valuetrack.io import array_file, progress
+from valuetrack.io.arrays import pack_text, unpack_text
+from valuetrack.io.atomic import temporary_prefix, write_atomically
+from valuetrack.io.checksums import is_sealed, seal
+from valuetrack.io.errors import ModelFileError, StoreError, StrPath, reason, shown
+from valuetrack.io.manifest import check_manifest, is_file_name
+from valuetrack.io.tables import Columns, read_table, require_columns, stack_tables, write_table
+
+try:
+    import fcntl
+except ImportError:  # Windows; there two runs do not exclude each other
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["CHECKPOINT", "MANIFEST", "PROGRESS", "UNIT", "Columns", "RunFolder", "StoreError"]
+
+MANIFEST = "manifest.json"
+UNITS = "units"
+UNIT = "unit.json"
+PROGRESS = "progress.jsonl"
+CHECKPOINT = "checkpoint.vt"
+LOCK = ".lock"
+TABLES = "tables"
+"""The key in ``unit.json`` of the tables' checksums."""
+
+
+class RunFolder:
+    """One run on disk.
+
+    Examples
+    --------
+    ::
+
+        folder = RunFolder.create("runs/cartpole", manifest)
+        with folder.lock(["lktd"]):
+            folder.append_progress("lktd", "seeds-0000-0004", {"steps": 1000, "loss": 0.1})
+            folder.finish_unit("lktd", "seeds-0000-0004", {"metrics": columns}, {"updates": 900})
+        folder.table("metrics", columns=["row", "seed", "mse"])
+    """
+
+    def __init__(self, path: StrPath) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: StrPath, manifest: Mapping[str, Any]) -> RunFolder:
+        """Make a new run in a folder that does not exist, is empty, or was left by a failed start.
+
+        Raises
+        ------
+        StoreError
+            If the folder holds anything else, or the manifest is not one.
+        """
+        folder = cls(path)
+        check_manifest(folder.path / MANIFEST, manifest)
+        if folder.path.exists() and not folder.path.is_dir():
+            raise StoreError(f"{shown(path)} is a file; choose a folder with --out.")
+        _check_unused(folder.path)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        with folder.changing():
+            _check_unused(folder.path)  # again, as two processes may create it at once
+            folder.write_json(MANIFEST, manifest)
+        return folder
+
+    @classmethod
+    def open(cls, path: StrPath) -> RunFolder:
+        """Open an existing run, whose manifest is checked."""
+        folder = cls(path)
+        if not (folder.path / MANIFEST).is_file():
+            raise StoreError(f"{shown(path)} holds no run: it has no {MANIFEST}.")
+        folder.manifest()
+        return folder
+
+    def manifest(self) -> dict[str, Any]:
+        """Read the manifest; see :class:`valuetrack.io.manifest.Manifest` for what it says."""
+        content = self.read_json(MANIFEST)
+        check_manifest(self.path / MANIFEST, content)
+        return content
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a JSON file of the folder."""
+        return _read_json(self.path / name)[1]
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file of the folder."""
+        text = json.dumps(content, indent=2) + "\n"
+        write_atomically(self.path / name, lambda file: file.write(text.encode()))
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Let no other process change the manifest meanwhile; wait for one that does."""
+        with open(self.path / LOCK, "wb") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def lock(self, rows: Iterable[str]) -> Iterator[None]:
+        """Keep other processes from running the same rows meanwhile.
+
+        Raises
+        ------
+        StoreError
+            If another process is running one of them.
+        """
+        with contextlib.ExitStack() as held:
+            for row in sorted(set(rows)):
+                path = self.path / UNITS / _checked(row)
+                path.mkdir(parents=True, exist_ok=True)
+                file = held.enter_context(open(path / LOCK, "wb"))
+                _lock_now(file.fileno(), f"{row} in {shown(self.path)}")
+            yield
+
+    # -- units ------------------------------------------------------------------------------------
+
+    def unit_path(self, row: str, unit: str) -> Path:
+        """Return the folder of a unit."""
+        return self.path / UNITS / _checked(row) / _checked(unit)
+
+    def is_finished(self, row: str, unit: str) -> bool:
+        """Return whether a unit has all its tables."""
+        return (self.unit_path(row, unit) / UNIT).is_file()
+
+    def finish_unit(
+        self,
+        row: str,
+        unit: str,
+        tables: Mapping[str, Mapping[str, npt.NDArray[Any]]],
+        info: Mapping[str, Any],
+    ) -> None:
+        """Write a unit's tables, then ``unit.json`` with their checksums; drop its checkpoint.
+
+        Parameters
+        ----------
+        row, unit
+            Which unit.
+        tables
+            Columns by name, for each table.
+        info
+            What else ``unit.json`` says. NaN and infinity become null.
+        """
+        path = self._make_unit(row, unit)
+        digests = {
+            name: write_table(path / f"{name}.parquet", table) for name, table in tables.items()
+        }
+        text = seal({**progress.plain(info), TABLES: digests})
+        write_atomically(path / UNIT, lambda file: file.write(text.encode()))
+        (path / CHECKPOINT).unlink(missing_ok=True)
+
+    def unit_info(self, row: str, unit: str) -> dict[str, Any]:
+        """Read and verify what ``unit.json`` says."""
+        path = self.unit_path(row, unit) / UNIT
+        text, content = _read_json(path)
+        digests = content.get(TABLES)
+        if not isinstance(digests, dict) or not is_sealed(text, content):
+            raise StoreError(
+                f"{shown(path)} is damaged: it is not what its digest says; take another copy, or "
+                f"delete {shown(path.parent)} and run with --resume."
+            )
+        return content
+
+    def finished_units(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Go through the finished units: row, unit and what ``unit.json`` says."""
+        for file in sorted(self.path.glob(f"{UNITS}/*/*/{UNIT}")):
+            row, unit = file.parent.parent.name, file.parent.name
+            yield row, unit, self.unit_info(row, unit)
+
+    def table(self, name: str, columns: Iterable[str] = ()) -> Columns:
+        """Read one table of all finished units, one below the other.
+
+        Parameters
+        ----------
+        name
+            Which table. Units without it are left out.
+        columns
+            Columns that every unit must have. Any other that some units lack is NaN there.
+
+        Raises
+        ------
+        StoreError
+            If a table has changed since it was written, or lacks one of ``columns``.
+        """
+        required, parts = list(columns), []
+        for row, unit, info in self.finished_units():
+            if name not in info[TABLES]:
+                continue
+            path = self.unit_path(row, unit) / f"{name}.parquet"
+            part = read_table(path, str(info[TABLES][name]))
+            if part:
+                require_columns(path, part, required)
+                parts.append(part)
+        return stack_tables(parts)
+
+    # -- unfinished units -------------------------------------------------------------------------
+
+    def save_checkpoint(
+        self,
+        row: str,
+        unit: str,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        description: Mapping[str, Any],
+    ) -> None:
+        """Keep the state of an unfinished unit, in place of the one before.
+
+        Raises
+        ------
+        StoreError
+            If it cannot be written; then the one before is unchanged.
+        """
+        path = self._make_unit(row, unit) / CHECKPOINT
+        try:
+            array_file.save(path, pack_text(arrays), description)
+        except ModelFileError as error:
+            raise StoreError(str(error)) from error
+
+    def load_checkpoint(
+        self, row: str, unit: str
+    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]] | None:
+        """Return the arrays and the description of an unfinished unit, or ``None``.
+
+        Raises
+        ------
+        StoreError
+            If there is a checkpoint that cannot be read, or has changed since it was written.
+        """
+        path = self.unit_path(row, unit) / CHECKPOINT
+        if not path.exists():
+            return None
+        try:
+            arrays, description = array_file.load(path, what="checkpoint")
+            return unpack_text(arrays), description
+        except ValueError as error:
+            problem = getattr(error, "problem", "") or f"is damaged: {error}"
+            raise StoreError(
+                f"{shown(path)} {problem}; delete it to begin this unit again."
+            ) from error
+
+    def append_progress(self, row: str, unit: str, record: Mapping[str, Any]) -> None:
+        """Append a record to a unit's progress; NaN and infinity become null.
+
+        Other processes may read the progress at any time.
+        """
+        progress.append_record(self._make_unit(row, unit) / PROGRESS, record)
+
+    def read_progress(self, row: str, unit: str) -> list[dict[str, Any]]:
+        """Return the records of a unit so far; a last line that is incomplete is left out."""
+        return progress.read_records(self.unit_path(row, unit) / PROGRESS)
+
+    def cut_progress(self, row: str, unit: str, steps: int) -> None:
+        """Drop the records beyond the checkpoint that a unit resumes from.
+
+        They come again. Without this the file would depend on how often a run was resumed.
+
+        Parameters
+        ----------
+        row, unit
+            Which unit.
+        steps
+            The checkpoint's environment steps; records with more in ``"steps"`` are dropped.
+        """
+        progress.cut_records(self.unit_path(row, unit) / PROGRESS, steps)
+
+    def _make_unit(self, row: str, unit: str) -> Path:
+        path = self.unit_path(row, unit)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def _checked(name: str) -> str:
+    if not is_file_name(name):
+        raise StoreError(f"{name!r} cannot be the name of a folder; choose another id.")
+    return name
+
+
+def _lock_now(handle: int, what: str) -> None:
+    """Lock a file for as long as it is open, or say who has it."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StoreError(f"Another process is running {what}; wait for it or stop it.") from error
+    except OSError as error:
+        raise StoreError(
+            f"{what} cannot be locked: {reason(error)}; choose a folder on another disk."
+        ) from error
+
+
+def _check_unused(path: Path) -> None:
+    """Raise an error if a folder holds more than a failed start leaves behind.
+
+    That is empty folders for units, lock files and temporary files.
+    """
+    for found in path.rglob("*") if path.is_dir() else ():
+        place = found.relative_to(path).parts
+        is_ours = found.is_dir() and place[0] == UNITS
+        if not is_ours and not (found.is_file() and _is_leftover(found.name)):
+            raise StoreError(f"{shown(path)} is not empty; choose another folder with --out.")
+
+
+def _is_leftover(name: str) -> bool:
+    written = (MANIFEST, UNIT, CHECKPOINT, PROGRESS)
+    return name == LOCK or name.startswith(tuple(map(temporary_prefix, written)))
+
+
+def _read_json(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a JSON file, and the object in it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(
+            f"{shown(path)} is damaged: it is not valid JSON; take another copy."
+        ) from error
+    except OSError as error:
+        raise StoreError(
+            f"{shown(path)} cannot be read: {reason(error)}; check the name and its permissions."
+        ) from error
+    if not isinstance(content, dict):
+        raise StoreError(f"{shown(path)} is damaged: it holds no JSON object; take another copy.")
+    return text, content

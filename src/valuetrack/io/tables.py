@@ -1,0 +1,117 @@
+"""Tables: columns of equal length in Parquet files whose checksums are kept elsewhere."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from valuetrack.io.atomic import write_atomically
+from valuetrack.io.checksums import checksum
+from valuetrack.io.errors import StoreError, reason, shortened, shown
+
+Columns = dict[str, npt.NDArray[Any]]
+"""A table as columns of equal length."""
+
+
+def write_table(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Write columns to a Parquet file, completely or not at all; return its checksum.
+
+    Raises
+    ------
+    StoreError
+        If Parquet cannot hold the columns.
+    OSError
+        If the file cannot be written.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    stream = io.BytesIO()
+    try:
+        pq.write_table(pa.table(dict(columns)), stream, compression="zstd")
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        told = shortened(str(error)).rstrip(".")
+        raise StoreError(f"{shown(path)} cannot hold this table: {told}.") from error
+    data = stream.getvalue()
+    write_atomically(path, lambda file: file.write(data))
+    return checksum(data)
+
+
+def read_table(path: Path, expected: str | None = None) -> Columns:
+    """Read the columns of a Parquet file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    expected
+        The checksum that :func:`write_table` returned; without it nothing is verified.
+
+    Raises
+    ------
+    StoreError
+        If the file cannot be read, has changed since it was written, or is not a table.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    data = _read(path)
+    if expected is not None and checksum(data) != expected:
+        raise _damaged(path, "it is not what its checksum says")
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+        return {name: table[name].to_numpy() for name in table.column_names}
+    # Arrow's own exceptions, and those of Python that it lets through: KeyError for a name that
+    # two columns share, UnicodeDecodeError for text that is none, OSError for wrong sizes.
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
+        raise _damaged(path, "it is not a Parquet table") from error
+
+
+def require_columns(path: Path, table: Columns, names: Iterable[str]) -> None:
+    """Raise a one-sentence error if a table lacks a column."""
+    missing = [name for name in names if name not in table]
+    if missing:
+        raise StoreError(
+            f"{shown(path)} has no column {missing[0]!r}; "
+            "it was not written by this version of valuetrack, run the experiment again."
+        )
+
+
+def stack_tables(tables: Sequence[Columns]) -> Columns:
+    """Return tables below one another; a column that one of them lacks is NaN there.
+
+    Examples
+    --------
+    >>> stack_tables([{"a": np.array([1.0])}, {"a": np.array([2.0]), "b": np.array([3.0])}])
+    {'a': array([1., 2.]), 'b': array([nan,  3.])}
+    """
+    parts = [(table, len(next(iter(table.values())))) for table in tables if table]
+    names = dict.fromkeys(name for table, _ in parts for name in table)
+    return {
+        name: np.concatenate([table.get(name, np.full(rows, np.nan)) for table, rows in parts])
+        for name in names
+    }
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise _damaged(path, "it is missing") from error
+    except OSError as error:
+        raise StoreError(
+            f"{shown(path)} cannot be read: {reason(error)}; check its permissions."
+        ) from error
+
+
+def _damaged(path: Path, problem: str) -> StoreError:
+    unit = shown(path.parent)
+    return StoreError(
+        f"{shown(path)} is damaged: {problem}; take another copy, or delete {unit} "
+        "and run with --resume."
+    )
