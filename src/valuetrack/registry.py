@@ -19,7 +19,7 @@ from valuetrack.agents.sghmc import SGHMC as SGHMC
 from valuetrack.agents.sgld import SGLD as SGLD
 from valuetrack.api.agent import Agent as Agent
 from valuetrack.api.loading import load_agent
-from valuetrack.io import array_file
+from valuetrack.io import array_file, errors
 
 AGENTS: dict[str, type[Agent[Any]]] = {
     kind.name: kind
@@ -66,6 +66,6 @@ def load(path: str | os.PathLike[str], env: Any = None) -> Agent[Any]:
     arrays, description = array_file.load(path)
     name = description.get("algorithm")
     if not isinstance(name, str) or name not in AGENTS:
-        told = array_file.shortened(repr(name))
-        raise array_file.file_error(path, f"holds the unknown algorithm {told}")
+        told = errors.shortened(repr(name))
+        raise errors.file_error(path, f"holds the unknown algorithm {told}")
     return load_agent(AGENTS[name], path, arrays, description, env)

@@ -18,7 +18,7 @@ from valuetrack.api.agent import Agent
 from valuetrack.api.options import Options, parse, tuples
 from valuetrack.api.settings import memory_of_machine, settings_of
 from valuetrack.envs.calls import EnvironmentFailedError
-from valuetrack.io.array_file import ModelFileError, file_error, shortened
+from valuetrack.io.errors import ModelFileError, file_error, shortened
 from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.learner import Task
 from valuetrack.training import update
