@@ -221,7 +221,8 @@ def report(
         from valuetrack.store import RunFolder  # noqa: PLC0415
 
     console = make_console()
-    console.print(f"Report: {write_report(RunFolder.open(run), console)}")
+    page = write_report(RunFolder.open(run), console)
+    console.print(f"Report: {page}", markup=False)
 
 
 @app.command()
