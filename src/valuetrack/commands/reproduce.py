@@ -67,7 +67,7 @@ def reproduce(
         manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
         folder.write_json("manifest.json", manifest)
     if not finished:
-        text = f"Stopped. The same command continues from here; the run is in {path}."
+        text = f"Stopped. The same command goes on from here; the run is in {path}."
         console.print(text, markup=False)
         return False
     if timing and not quick and isinstance(request.spec, ExperimentSpec):
