@@ -233,15 +233,14 @@ def figure(rows: int, columns: int, size: tuple[float, float], **options: Any) -
 
 
 def save_figure(drawn: Any, described: dict[str, Any], folder: Path, name: str) -> None:
-    """Write a figure as PNG and SVG, with the machine at its foot."""
+    """Write a figure as PNG, with the machine at its foot."""
     import matplotlib.pyplot as plt  # noqa: PLC0415 - an extra
 
     folder.mkdir(parents=True, exist_ok=True)
     jax = described["versions"].get("jax", "?")
     where = f"{described['cpu']}, {described['cores']} cores, JAX {jax}"
     drawn.supxlabel(where, fontsize=8, color="0.4")
-    for suffix in ("png", "svg"):
-        drawn.savefig(folder / f"{name}.{suffix}", dpi=150)
+    drawn.savefig(folder / f"{name}.png", dpi=150)
     plt.close(drawn)
 
 

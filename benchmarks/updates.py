@@ -50,7 +50,7 @@ def measure(
 
 def beside_paper(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add the paper's milliseconds to each row, where it has them."""
-    from valuetrack.report import paper  # noqa: PLC0415 - imports JAX
+    from valuetrack.report.indoor_escape import paper  # noqa: PLC0415 - imports JAX
 
     known = paper.compute_time()
     completed = []

@@ -13,9 +13,7 @@ from rich.console import Console
 from valuetrack.checks import cases, latent_bias, report
 from valuetrack.checks.cases import Case, Limit
 
-FIGURES = {
-    f"{name}.{kind}" for name in ("limit", "latent-bias", "ellipses") for kind in ("png", "svg")
-}
+FIGURES = {f"{name}.png" for name in ("limit", "latent-bias", "ellipses")}
 SHORT = (Case("sgld", "", 1, 0.02), Case("lktd", "restart", 1, 0.012))
 ROOT = Path(__file__).parents[2]
 

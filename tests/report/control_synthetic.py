@@ -4,7 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
+<<<<<<< HEAD
 from valuetrack.io.run_folder import RunFolder
+=======
+from tests.report import folders
+from tests.report.folders import spec_row
+from valuetrack.io.run_folder import RunFolder
+>>>>>>> wip-report
 
 POINTS = 100
 LABELS = {"lktd": "LKTD", "dqn": "DQN", "qrdqn": "QR-DQN"}
@@ -22,40 +28,19 @@ RANGES = {
 }
 PACE = {"lktd": 0.25, "dqn": 0.45, "qrdqn": 0.35}
 
-ROWS = {
-    f"{env.partition('-')[0].lower()}-{algorithm}": {
-        "id": f"{env.partition('-')[0].lower()}-{algorithm}",
-        "algorithm": algorithm,
-        "env": env,
-        "steps": steps,
-        "label": label,
-    }
+SPEC_ROWS = [
+    spec_row(f"{env.partition('-')[0].lower()}-{algorithm}", algorithm, env, steps)
     for env, steps in STEPS.items()
-    for algorithm, label in LABELS.items()
-}
+    for algorithm in LABELS
+]
+ROWS = {row["id"]: row | {"label": LABELS[row["algorithm"]]} for row in SPEC_ROWS}
+MEASURE = {"kind": "control", "points": POINTS, "episodes": 5}
 
 
 def create(path: Path, rows=tuple(ROWS), seeds=4, changes=None) -> RunFolder:
     """Make a run without units."""
-    manifest = {
-        "format": 1,
-        "experiment": "classic-control",
-        "preset": "reference",
-        "spec": {
-            "name": "classic-control",
-            "evaluation": {"points": POINTS, "episodes": 5},
-            "rows": list(ROWS.values()),
-        },
-        "spec_hash": "0123abcd",
-        "rows": [ROWS[row] | {"units": [[0, seeds]], "commit": "f" * 40} for row in rows],
-        "seeds": {"first": 0, "count": seeds},
-        "versions": {"valuetrack": "0.1.0", "jax": "0.7.0"},
-        "commit": "f" * 40,
-        "machine": {"cpu": "a chip", "cores": 2},
-        "created": "2025-01-01T00:00:00+00:00",
-        "wall_seconds": 1234.5,
-    }
-    return RunFolder.create(path, manifest | (changes or {}))
+    chosen = [ROWS[row] for row in rows]
+    return folders.create(path, "classic-control", MEASURE, SPEC_ROWS, chosen, seeds, changes)
 
 
 def fill(

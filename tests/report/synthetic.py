@@ -4,9 +4,16 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.report import folders
+from tests.report.folders import spec_row
 from valuetrack.envs.indoor_escape import IndoorEscape, optimal_policy_probabilities, optimal_q
+<<<<<<< HEAD
 from valuetrack.io.run_folder import RunFolder
 from valuetrack.report import paper
+=======
+from valuetrack.report.indoor_escape import paper
+from valuetrack.io.run_folder import RunFolder
+>>>>>>> wip-report
 
 ACTIONS = ("E", "N", "W", "S")
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
@@ -14,45 +21,25 @@ POPULATIONS = (2500, 5000, 10000)
 LABELS = {"lktd": "LKTD", "sgld": "SGLD", "sghmc": "SGHMC"}
 PLAIN = {"dqn": "DQN", "bootdqn": "BootDQN", "qrdqn": "QR-DQN", "kova": "KOVA"}
 
-ROWS = {
-    f"{name}-{size}": {
-        "id": f"{name}-{size}",
-        "algorithm": name,
-        "label": label,
-        "step_size": 1e-5,
-        "pseudo_population": float(size),
-    }
-    for name, label in LABELS.items()
-    for size in POPULATIONS
-} | {
-    name: {
-        "id": name,
-        "algorithm": name,
-        "label": label,
-        "step_size": 1e-3,
-        "pseudo_population": None,
-    }
-    for name, label in PLAIN.items()
-}
+ENV = "valuetrack/IndoorEscape-v0"
+GRID = {"width": 10, "height": 10, "start": [0, 0]}
+MEASURE = {"kind": "values", "pool_size": 3000, "level": 0.95, "ties": "reference"}
+
+SIZES = {f"{name}-{size}": (name, size) for name in LABELS for size in POPULATIONS}
+SPEC_ROWS = [
+    spec_row(id, name, ENV, paper.STEPS, {"step_size": 1e-5, "pseudo_population": size}, GRID)
+    for id, (name, size) in SIZES.items()
+]
+SPEC_ROWS += [
+    spec_row(name, name, ENV, paper.STEPS, {"learning_rate": 1e-3}, GRID) for name in PLAIN
+]
+ROWS = {row["id"]: row | {"label": (LABELS | PLAIN)[row["algorithm"]]} for row in SPEC_ROWS}
 
 
-def create(path: Path, rows=tuple(ROWS), seeds=4, changes=None) -> RunFolder:
+def create(path: Path, rows=tuple(ROWS), seeds=4, changes=None, steps=paper.STEPS) -> RunFolder:
     """Make a run without units."""
-    manifest = {
-        "format": 1,
-        "experiment": "indoor-escape",
-        "preset": "reference",
-        "spec": {"environment": {"width": 10, "height": 10, "start": [0, 0], "ties": "reference"}},
-        "spec_hash": "0123abcd",
-        "rows": [ROWS[row] for row in rows],
-        "seeds": {"first": 0, "count": seeds},
-        "versions": {"valuetrack": "0.1.0", "jax": "0.7.0"},
-        "commit": "f" * 40,
-        "machine": {"cpu": "a chip", "cores": 2},
-        "created": "2025-01-01T00:00:00+00:00",
-        "wall_seconds": 1234.5,
-    }
-    return RunFolder.create(path, manifest | (changes or {}))
+    chosen = [ROWS[row] | {"steps": steps} for row in rows]
+    return folders.create(path, "indoor-escape", MEASURE, SPEC_ROWS, chosen, seeds, changes)
 
 
 def fill(

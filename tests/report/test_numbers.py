@@ -5,10 +5,22 @@ import numpy as np
 import pytest
 
 from tests.report import synthetic
+<<<<<<< HEAD
 from valuetrack.io.run_folder import StoreError
 from valuetrack.report import claims, claims_table, load, paper, summarise, tables
 from valuetrack.report.summary import statistics, summarise_run
 from valuetrack.report.tables import standard_errors_apart
+=======
+from tests.report.folders import console
+from valuetrack.report import make_report, write_report
+from valuetrack.report.indoor_escape import paper
+from valuetrack.report.indoor_escape.claims import claims
+from valuetrack.report.indoor_escape.data import load, summarise
+from valuetrack.report.indoor_escape.tables import standard_errors_apart, tables
+from valuetrack.report.run_data import read_manifest
+from valuetrack.report.statistics import pooled_statistics as statistics
+from valuetrack.io.run_folder import StoreError
+>>>>>>> wip-report
 
 
 def same(values):
@@ -17,8 +29,8 @@ def same(values):
 
 
 def numbers(folder):
-    run = load(folder)
-    return run, summarise_run(run)
+    run = load(folder, read_manifest(folder))
+    return run, summarise(run)
 
 
 def table(run, summary, key):
@@ -66,7 +78,8 @@ def test_summary_pools_final_windows_and_leaves_diverged_seeds_out(tmp_path):
     values = {0: [1.0] * 5, 1: [2.0] * 5, 2: [9.0] * 5, 3: [3.0] * 5}
     synthetic.fill(folder, "dqn", [0, 1], same(values))
     synthetic.fill(folder, "dqn", [2, 3], same(values), diverged={2: 77})
-    summary = summarise(folder)
+    write_report(folder, console())
+    summary = make_report(folder).summary
     assert json.loads((folder.path / "summary.json").read_text()) == summary
     row = summary["dqn"]
     assert (row["seeds_run"], row["seeds_diverged"]) == (4, [2])
@@ -82,7 +95,7 @@ def test_summary_pools_final_windows_and_leaves_diverged_seeds_out(tmp_path):
 def test_one_seed_gives_null_and_valid_json(tmp_path):
     folder = synthetic.create(tmp_path / "run", rows=("dqn",), seeds=1)
     synthetic.fill(folder, "dqn", [0])
-    summarise(folder)
+    write_report(folder, console())
     text = (folder.path / "summary.json").read_text()
     assert "NaN" not in text
     assert json.loads(text)["dqn"]["metrics"]["E"]["mse"]["trimmed"]["se"] is None
@@ -102,15 +115,15 @@ def test_a_row_whose_seeds_all_diverged_is_shown_as_such(tmp_path):
 
 def test_nothing_finished_is_an_error(tmp_path):
     folder = synthetic.create(tmp_path / "run")
-    with pytest.raises(StoreError, match="no unit of it is finished"):
-        summarise(folder)
+    with pytest.raises(StoreError, match="none of its units has finished"):
+        make_report(folder)
 
 
 def test_rows_unknown_to_the_manifest_are_an_error(tmp_path):
     folder = synthetic.create(tmp_path / "run", rows=("dqn",))
     synthetic.fill(folder, "kova", [0])
     with pytest.raises(StoreError, match="kova"):
-        load(folder)
+        make_report(folder)
 
 
 def test_the_paper_has_every_row():
@@ -149,7 +162,7 @@ def test_tables_put_the_paper_beside_the_right_row(tmp_path):
     assert line(first, "QR-DQN")[7] == "0.00583 (0.00342)"
     notes = " ".join(first.notes)
     left_out = "SGHMC N=5000: diverged and left out: seed 1 (update 42)."
-    shown = [*tables(run, summary), claims_table(run, claims(run, summary))]
+    shown = [*tables(run, summary), make_report(folder).claims]
     assert all(left_out in made.notes for made in shown)
     assert "Fewer than 3 seeds: KOVA 2." in notes
     assert "0.00445 and 0.00473" in notes
@@ -161,7 +174,7 @@ def test_tables_put_the_paper_beside_the_right_row(tmp_path):
 
 
 def test_short_and_unfinished_runs_say_so(tmp_path):
-    folder = synthetic.create(tmp_path / "run", rows=("lktd-2500", "dqn"))
+    folder = synthetic.create(tmp_path / "run", rows=("lktd-2500", "dqn"), steps=20_000)
     synthetic.fill(folder, "dqn", [0, 1, 2, 3], steps=20_000)
     notes = " ".join(table(*numbers(folder), "mse-EN").notes)
     assert "20,000 environment steps" in notes

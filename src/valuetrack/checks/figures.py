@@ -42,12 +42,11 @@ STYLE: dict[Any, Any] = {
     "axes.titlesize": 11,
     "axes.titlelocation": "left",
     "figure.facecolor": "white",
-    "svg.hashsalt": "valuetrack",
 }
 
 
 def render_all(rows: Sequence[Row]) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and content of every figure, as PNG and as SVG."""
+    """Yield the name and content of every figure, as PNG."""
     drawings: dict[str, Callable[[], Figure]] = {
         "limit": lambda: limit_figure(rows),
         "latent-bias": latent_bias_figure,
@@ -55,11 +54,9 @@ def render_all(rows: Sequence[Row]) -> Iterator[tuple[str, bytes]]:
     }
     for name, draw in drawings.items():
         with mpl.rc_context(STYLE):
-            figure = draw()
-            for kind, options in (("png", {"dpi": 160}), ("svg", {"metadata": {"Date": None}})):
-                buffer = io.BytesIO()
-                figure.savefig(buffer, format=kind, **options)
-                yield f"{name}.{kind}", buffer.getvalue()
+            buffer = io.BytesIO()
+            draw().savefig(buffer, format="png", dpi=160)
+            yield f"{name}.png", buffer.getvalue()
 
 
 def limit_figure(rows: Sequence[Row]) -> Figure:

@@ -81,7 +81,7 @@ def run_check(
     failed = failures(rows)
     console.print(verdict(rows), style="bold red" if failed else "bold green")
     for path in write_all(rows, out, chains=chains, seed=seed, console=console):
-        console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+        console.print(f"Wrote {path}", highlight=False, markup=False, soft_wrap=True)
     return not failed
 
 

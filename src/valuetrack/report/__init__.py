@@ -1,5 +1,10 @@
-"""Tables, figures and the page of a run; made from its folder and nothing else.
+"""Tables, figures and the page of a run, made from its folder and nothing else.
 
+Each experiment has a module that turns a run into a `Report`: `indoor_escape` compares it with
+the paper's tables, `control` compares algorithms, or settings of one, on control tasks.
+
+Examples
+--------
 ::
 
     from valuetrack.report import write_report
@@ -10,13 +15,15 @@
 
 from __future__ import annotations
 
-import functools
+import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import BinaryIO
 
 from rich.console import Console
 
+<<<<<<< HEAD
 from valuetrack.io.atomic import write_atomically
 from valuetrack.io.run_folder import RunFolder, StoreError
 from valuetrack.report.claims import Claim, claims
@@ -30,31 +37,31 @@ from valuetrack.report.html import page
 from valuetrack.report.render import Table, to_html, to_markdown, to_rich
 from valuetrack.report.summary import SUMMARY, summarise, summarise_run
 from valuetrack.report.tables import claims_table, tables
-
-if TYPE_CHECKING:
-    from valuetrack.report.figures import Drawing
+=======
+from valuetrack.io.atomic import write_atomically
+from valuetrack.report import control, indoor_escape
+from valuetrack.report.page import Report, page
+from valuetrack.report.run_data import Manifest, read_manifest
+from valuetrack.report.style import Drawing
+from valuetrack.report.table import Column, Table, to_html, to_markdown, to_rich
+from valuetrack.io.run_folder import RunFolder, StoreError
+>>>>>>> wip-report
 
 PAGE = "report.html"
+SUMMARY = "summary.json"
 TABLES = "tables.md"
 FIGURES = "figures"
 
 NO_PLOT = 'Figures need Matplotlib: pip install "valuetrack[plot]", then make the report again.'
-NO_TIMES = "Times per update were not measured for this run, so their table is left out."
 
-__all__ = [
-    "Claim",
-    "Run",
-    "Table",
-    "claims",
-    "claims_table",
-    "load",
-    "summarise",
-    "tables",
-    "to_html",
-    "to_markdown",
-    "to_rich",
-    "write_report",
-]
+__all__ = ["Column", "Report", "Table", "to_html", "to_markdown", "to_rich", "write_report"]
+
+_REPORTS: Mapping[str, Callable[[RunFolder, Manifest], Report]] = {
+    "indoor-escape": indoor_escape.make_report,
+    "classic-control": partial(control.make_report, claims_of=control.algorithm_claims),
+    "lktd-settings": partial(control.make_report, claims_of=control.settings_claims),
+}
+"""The experiment's name -> what makes its report."""
 
 
 def write_report(folder: RunFolder, console: Console | None = None) -> Path:
@@ -63,109 +70,77 @@ def write_report(folder: RunFolder, console: Console | None = None) -> Path:
     Parameters
     ----------
     folder
-        A run, finished or not; what is finished of it is reported.
+        A run, finished or not; the report shows what has finished.
     console
         Where to print; standard output unless given.
 
     Returns
     -------
     Path
-        Of ``report.html``.
+        The path of ``report.html``.
 
     Raises
     ------
     StoreError
-        If no unit of the run is finished, or its experiment has no report.
+        If no unit of the run has finished, its experiment has no report, the folder is damaged,
+        or a file to be written is a link.
     """
     console = console or Console()
-    experiment = str(folder.manifest().get("experiment"))
-    if experiment not in _MAKERS:
-        raise StoreError(f"{folder.path} is a run of {experiment!r}, of which there is no report.")
-    made = _MAKERS[experiment](folder)
-    folder.write_json(SUMMARY, made.summary)
-    markdown = [to_markdown(table) for table in (made.claims, *made.tables)]
-    _write(folder.path / TABLES, "\n".join([*markdown, *made.remarks]))
-    for drawing in made.drawings:
-        _write_drawing(folder.path / FIGURES, drawing)
-    _write(folder.path / PAGE, made.page)
-    for table in [*made.tables, made.claims]:
+    report = make_report(folder)
+    drawings, hints = _draw(report)
+    tables = [report.claims, *report.tables]
+    files: dict[str, str | bytes] = {
+        SUMMARY: json.dumps(report.summary, indent=2) + "\n",
+        TABLES: "\n".join([*map(to_markdown, tables), *(f"{text}\n" for text in report.remarks)]),
+        **{f"{FIGURES}/{drawing.name}.png": drawing.png for drawing in drawings},
+        PAGE: page(report, drawings, hints),
+    }
+    _write_all(folder.path, files)
+    for table in [*report.tables, report.claims]:
         console.print(to_rich(table, console.width))
-    for hint in made.hints:
+    for hint in hints:
         console.print(hint, style="yellow", markup=False)
     return folder.path / PAGE
 
 
-class _Made(NamedTuple):
-    """A report before it is written; ``remarks`` are lines that end ``tables.md``."""
-
-    summary: Mapping[str, Any]
-    claims: Table
-    tables: list[Table]
-    drawings: list[Drawing]
-    hints: list[str]
-    remarks: list[str]
-    page: str
+def make_report(folder: RunFolder) -> Report:
+    """Make the report of a run without drawing or writing anything."""
+    manifest = read_manifest(folder)
+    if manifest.experiment not in _REPORTS:
+        raise StoreError(f"{folder.path} is a run of {manifest.experiment!r}, which has no report.")
+    return _REPORTS[manifest.experiment](folder, manifest)
 
 
-def _indoor_escape(folder: RunFolder) -> _Made:
-    run = load(folder)
-    summary = summarise_run(run)
-    verdicts, shown = claims_table(run, claims(run, summary)), tables(run, summary)
-
-    def drawings_of_run() -> list[Drawing]:
-        from valuetrack.report.figures import draw  # noqa: PLC0415 - needs an extra
-
-        return draw(run)
-
-    hints = [NO_TIMES] if run.timing is None else []
-    remarks = [f"{hint}\n" for hint in hints]
-    drawings = _drawn(drawings_of_run, hints)
-    content = page(run, verdicts, shown, drawings, " ".join(hints))
-    return _Made(summary, verdicts, shown, drawings, hints, remarks, content)
-
-
-def _control(folder: RunFolder, claims_of: Callable[[Any, Any], list[Claim]]) -> _Made:
-    run = load_control(folder)
-    summary = summarise_control(run)
-    verdicts = control_claims_table(run, summary, claims_of(run, summary))
-    shown = control_tables(run, summary)
-
-    def drawings_of_run() -> list[Drawing]:
-        from valuetrack.report.control_figures import draw_control  # noqa: PLC0415 - needs an extra
-
-        return draw_control(run, summary)
-
-    hints: list[str] = []
-    drawings = _drawn(drawings_of_run, hints)
-    content = control_page(run, verdicts, shown, drawings, " ".join(hints))
-    return _Made(summary, verdicts, shown, drawings, hints, [], content)
-
-
-_MAKERS: Mapping[str, Callable[[RunFolder], _Made]] = {
-    "indoor-escape": _indoor_escape,
-    "classic-control": functools.partial(_control, claims_of=control_claims),
-    "lktd-settings": functools.partial(_control, claims_of=settings_claims),
-}
-"""The experiment's name -> what makes its report."""
-
-
-def _drawn(draw: Callable[[], list[Drawing]], hints: list[str]) -> list[Drawing]:
-    """Return the figures; without Matplotlib none, and add a hint."""
+def _draw(report: Report) -> tuple[list[Drawing], list[str]]:
+    """Return the figures and what is missing; without Matplotlib, that is the figures."""
     try:
-        return draw()
+        return report.draw(), [*report.remarks]
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        hints.append(NO_PLOT)
-        return []
+        return [], [*report.remarks, NO_PLOT]
 
 
-def _write_drawing(path: Path, drawing: Drawing) -> None:
-    path.mkdir(exist_ok=True)
-    for ending, content in (("png", drawing.png), ("svg", drawing.svg)):
-        _write(path / f"{drawing.name}.{ending}", content)
+def _write_all(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write files below a folder, and none of them if one would end up elsewhere."""
+    for name in files:
+        _refuse_links(folder, name)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        data = content.encode() if isinstance(content, str) else content
+        write_atomically(folder / name, partial(_put, data))
 
 
-def _write(path: Path, content: str | bytes) -> None:
-    data = content.encode() if isinstance(content, str) else content
-    write_atomically(path, lambda stream: stream.write(data))
+def _put(data: bytes, stream: BinaryIO) -> None:
+    stream.write(data)
+
+
+def _refuse_links(folder: Path, name: str) -> None:
+    """Refuse a path that leaves the folder, which it does only through a link."""
+    path = folder
+    for part in Path(name).parts:
+        path /= part
+        if path.is_symlink():
+            raise StoreError(f"{path} is a link, and a report writes into its own folder only.")
+    if path.parent.exists() and not path.parent.is_dir():
+        raise StoreError(f"{path.parent} is a file, where the report needs a folder.")

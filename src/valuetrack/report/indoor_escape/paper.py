@@ -85,7 +85,7 @@ def compute_time() -> dict[Setting, Time]:
 
 
 def _read(name: str) -> list[dict[str, str]]:
-    file = resources.files(__package__).joinpath("paper", name)
+    file = resources.files(__package__).joinpath("paper_tables", name)
     return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
 
 

@@ -1,35 +1,35 @@
-"""The tables of a report: ours beside the paper's."""
+"""The tables of the indoor escape: ours beside the paper's."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from valuetrack.report import paper
-from valuetrack.report.claims import Claim
-from valuetrack.report.data import Row, Run
-from valuetrack.report.render import NO, NONE, YES, Column, Table
-from valuetrack.report.summary import Statistics, Summary
+from valuetrack.report.indoor_escape import paper
+from valuetrack.report.indoor_escape.data import LIKELY, GridRow, Run, Summary, Timing, TimingRow
+from valuetrack.report.page import describe
+from valuetrack.report.run_data import unfinished_notes
+from valuetrack.report.statistics import PooledStatistics, number
+from valuetrack.report.style import label_of
+from valuetrack.report.table import NONE, Column, Table
 
-_DIGITS = {"mse": 5, "coverage": 3, "credible_coverage": 3, "width": 3}
+_DIGITS = {"mse": 5, "coverage": 3, "width": 3}
 _TITLES = {"mse": "MSE", "coverage": "coverage", "width": "width"}
 _NAMES = Column("algorithm", words=True)
-_LIKELY, _RARE = ("E", "N"), ("W", "S")
-_ROUNDS_TO_END = 0.99
+_RARE = ("W", "S")
 
 
 def tables(run: Run, summary: Summary) -> list[Table]:
     """Return all tables of a run that can be made from what is finished."""
     made = [
-        mse_table(run, summary, "Table 1. Mean squared error", _LIKELY),
-        interval_table(run, summary, "Table 2. Coverage and width of 95 % intervals", _LIKELY),
+        mse_table(run, summary, "Table 1. Mean squared error", LIKELY),
+        interval_table(run, summary, "Table 2. Coverage and width of 95 % intervals", LIKELY),
         mse_table(run, summary, "Table 3. Mean squared error, actions W and S", _RARE),
         interval_table(run, summary, "Table 4. Coverage and width, actions W and S", _RARE),
         untrimmed_table(run, summary),
         seeds_table(run),
     ]
-    return made if run.timing is None else [*made, time_table(run, run.timing)]
+    return made if run.timing is None else [*made, time_table(run.timing)]
 
 
 def mse_table(run: Run, summary: Summary, title: str, actions: Sequence[str]) -> Table:
@@ -38,7 +38,7 @@ def mse_table(run: Run, summary: Summary, title: str, actions: Sequence[str]) ->
     for action in actions:
         columns += [Column(name, action) for name in ("ours", "paper", "Δ/se", "cut")]
     lines = tuple(
-        (row.name, _used(row), *(
+        (row.name, str(len(row.used)), *(
             cell for action in actions for cell in _compared(summary, row, action, "mse")
         ))
         for row in run.rows
@@ -59,12 +59,12 @@ def interval_table(run: Run, summary: Summary, title: str, actions: Sequence[str
     lines = tuple(
         (
             row.name,
-            _used(row),
+            str(len(row.used)),
             action,
             *_compared(summary, row, action, "coverage"),
-            _number(_ours(summary, row, action, "credible_coverage")["mean"], 3),
+            number(_ours(summary, row, action, "credible_coverage")["mean"], 3),
             *_compared(summary, row, action, "width"),
-            _number(_ours(summary, row, action, "legal_width")["mean"], 3),
+            number(_ours(summary, row, action, "legal_width")["mean"], 3),
         )
         for row in run.rows
         for action in actions
@@ -82,18 +82,17 @@ def interval_table(run: Run, summary: Summary, title: str, actions: Sequence[str
 
 def untrimmed_table(run: Run, summary: Summary) -> Table:
     """Return what the first two tables would be if nothing were cut."""
-    metrics = ("mse", "coverage", "width")
-    columns = (_NAMES, *(Column(_TITLES[metric], a) for a in _LIKELY for metric in metrics))
+    columns = (_NAMES, *(Column(title, a) for a in LIKELY for title in _TITLES.values()))
     lines = tuple(
         (row.name, *(
             _mean_sd(summary[row.id]["metrics"][action][metric]["untrimmed"], _DIGITS[metric])
-            for action in _LIKELY for metric in metrics
+            for action in LIKELY for metric in _TITLES
         ))
         for row in run.rows
     )  # fmt: skip
     note = "Mean (sd) of every final window of every seed that did not diverge."
     return Table(
-        "untrimmed", "Table 5. With nothing cut", columns, lines, (note, *_diverged_notes(run))
+        "untrimmed", "Table 5. With nothing cut", columns, lines, (note, *run.diverged_notes)
     )
 
 
@@ -106,21 +105,21 @@ def seeds_table(run: Run) -> Table:
             NONE if row.step_size is None else f"{row.step_size:g}",
             str(len(row.seeds)),
             str(len(row.diverged)),
-            _number(row.training_return, 2),
-            f"{row.wall_seconds:.0f}",
+            number(run.training_return(row), 2),
+            f"{sum(row.wall_seconds.values()):.0f}",
         )
         for row in run.rows
     )
     notes = (
-        "Training return: the episodes' mean over the final windows, exploration included. "
-        "Seconds: summed over the seeds, each with its share of the group it ran in.",
-        *_diverged_notes(run),
+        "Training return: the mean over the episodes of the final windows, exploration included. "
+        "Seconds: the sum over seeds; a seed's time is its share of the group it ran in.",
+        *run.diverged_notes,
     )
     columns = (_NAMES, *map(Column, titles))
     return Table("seeds", "Table 6. What was run", columns, lines, notes)
 
 
-def time_table(run: Run, timing: Mapping[str, Any]) -> Table:
+def time_table(timing: Timing) -> Table:
     """Return the time per update beside the paper's, which was taken on another machine."""
     titles = ("hidden", "batch", "inner")
     groups = [
@@ -132,30 +131,16 @@ def time_table(run: Run, timing: Mapping[str, Any]) -> Table:
         *map(Column, titles),
         *(Column(name, group) for group, names in groups for name in names),
     )
-    labels = {row["algorithm"]: row["label"] for row in run.manifest["rows"]}
-    lines = tuple(_time_line(entry, labels) for entry in timing.get("rows", []))
+    lines = tuple(_time_line(entry) for entry in timing.rows)
     notes = (
-        f"Ours: {describe(timing.get('machine'))}.",
+        f"Ours: {describe(timing.machine)}.",
         "The paper's times are from four cores of an AMD Epyc 7662; compare the rows of a column "
         "rather than the columns.",
     )
     return Table("time", "Table 7. Time per update", columns, lines, notes)
 
 
-def claims_table(run: Run, claims: Sequence[Claim]) -> Table:
-    """Return a run's claims with what was measured and whether it bears them out."""
-    return verdicts(claims, (*_steps_notes(run), *_seeds_notes(run), *_diverged_notes(run)))
-
-
-def verdicts(claims: Sequence[Claim], notes: tuple[str, ...]) -> Table:
-    """Return any claims as a table."""
-    marks = {True: YES, False: NO, None: NONE}
-    columns = (Column("", words=True), Column("claim", words=True), Column("measured", words=True))
-    lines = tuple((marks[claim.holds], claim.statement, claim.measured) for claim in claims)
-    return Table("claims", "What the run shows", columns, lines, notes)
-
-
-def standard_errors_apart(ours: Statistics, theirs: paper.Figure) -> float | None:
+def standard_errors_apart(ours: PooledStatistics, theirs: paper.Figure) -> float | None:
     """Return (ours - paper's) in standard errors, both sides' joined where both are known.
 
     Ours has seeds as its unit; the paper's is its sd over the root of its 100 runs. ``None`` with
@@ -167,81 +152,62 @@ def standard_errors_apart(ours: Statistics, theirs: paper.Figure) -> float | Non
     return (ours["mean"] - theirs.mean) / error if error > 0 else None
 
 
-def describe(content: object) -> str:
-    """Return a value of the manifest as text, a mapping as ``key: value`` pairs."""
-    if isinstance(content, Mapping):
-        return ", ".join(f"{key}: {describe(value)}" for key, value in content.items())
-    if isinstance(content, (list, tuple)):
-        return " ".join(map(describe, content))
-    return NONE if content is None else str(content)
-
-
-def _compared(summary: Summary, row: Row, action: str, metric: str) -> tuple[str, ...]:
+def _compared(summary: Summary, row: GridRow, action: str, metric: str) -> tuple[str, ...]:
     """Return the cells ours, paper, difference, cut."""
     ours, digits = _ours(summary, row, action, metric), _DIGITS[metric]
-    source = paper.indoor_escape() if action in _LIKELY else paper.all_actions()
+    source = paper.indoor_escape() if action in LIKELY else paper.all_actions()
     theirs = source.get(row.id, {}).get(action, {}).get(metric)
     cut = f"{ours['dropped']}/{ours['kept'] + ours['dropped']}"
     if theirs is None:
         return _mean_sd(ours, digits), NONE, NONE, cut
     apart = standard_errors_apart(ours, theirs)
-    figure = _number(theirs.mean, digits)
+    figure = number(theirs.mean, digits)
     if theirs.sd is not None:
         figure += f" ({theirs.sd:.{digits}f})"
     return _mean_sd(ours, digits), figure, NONE if apart is None else f"{apart:+z.1f}", cut
 
 
-def _ours(summary: Summary, row: Row, action: str, metric: str) -> Statistics:
+def _ours(summary: Summary, row: GridRow, action: str, metric: str) -> PooledStatistics:
     return summary[row.id]["metrics"][action][metric]["trimmed"]
 
 
-def _mean_sd(ours: Statistics, digits: int) -> str:
+def _mean_sd(ours: PooledStatistics, digits: int) -> str:
     if ours["sd"] is None:
-        return _number(ours["mean"], digits)
-    return f"{_number(ours['mean'], digits)} ({ours['sd']:.{digits}f})"
+        return number(ours["mean"], digits)
+    return f"{number(ours['mean'], digits)} ({ours['sd']:.{digits}f})"
 
 
-def _number(value: float | None, digits: int) -> str:
-    return NONE if value is None else f"{value:.{digits}f}"
-
-
-def _used(row: Row) -> str:
-    return str(len(row.seeds) - len(row.diverged))
-
-
-def _time_line(entry: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[str, ...]:
-    hidden = tuple(entry["hidden"])
-    theirs = paper.compute_time().get((entry["algorithm"], hidden, entry["batch_size"]))
-    low, high = entry.get("low"), entry.get("high")
+def _time_line(entry: TimingRow) -> tuple[str, ...]:
+    theirs = paper.compute_time().get((entry.algorithm, entry.hidden, entry.batch_size))
+    low, high = entry.low, entry.high
     return (
-        labels.get(entry["algorithm"], entry["algorithm"]),
-        "-".join(map(str, hidden)),
-        str(entry["batch_size"]),
-        str(entry["inner_iterations"]),
-        f"{entry['ms_per_update']:.3f}",
+        label_of(entry.algorithm),
+        "-".join(map(str, entry.hidden)),
+        str(entry.batch_size),
+        str(entry.inner_iterations),
+        f"{entry.ms_per_update:.3f}",
         NONE if low is None or high is None else f"{low:.3f} to {high:.3f}",
-        NONE if theirs is None else f"{theirs.ms_per_update:.2f}",
-        f"{entry['ms_per_iteration']:.3f}",
-        NONE if theirs is None else f"{theirs.ms_per_iteration:.2f}",
+        number(theirs and theirs.ms_per_update, 2),
+        f"{entry.ms_per_iteration:.3f}",
+        number(theirs and theirs.ms_per_iteration, 2),
     )
 
 
 def _notes(run: Run, summary: Summary, actions: Sequence[str]) -> tuple[str, ...]:
     """Return the notes that tables 1 to 4 share."""
-    likely = tuple(actions) == _LIKELY
+    likely = tuple(actions) == LIKELY
     whose = "paper's: the sd of its table over √100" if likely else "authors' are not known"
     notes = [
         "Mean (sd) over the final windows of all seeds. As in the paper, values beyond 1.5 "
-        "interquartile ranges from the quartiles are cut: how many of how many stands under cut.",
+        "interquartile ranges from the quartiles are cut; the column cut says how many of all.",
         f"Δ/se: ours minus the paper's, in standard errors (ours: seeds as the unit; the {whose}). "
-        "It takes two seeds to tell.",
+        "It takes at least two seeds.",
     ]
     if not likely:
         notes.append("The paper has no table for W and S: its column is the authors' public list.")
     elif run.row("qrdqn"):
         notes.append(_qrdqn_note(actions))
-    notes += _steps_notes(run) + _seeds_notes(run) + _diverged_notes(run)
-    return tuple(notes + _missing_notes(run, summary, actions))
+    return (*notes, *notes_on_the_run(run), *_missing_notes(run, summary, actions))
 
 
 def _qrdqn_note(actions: Sequence[str]) -> str:
@@ -256,36 +222,24 @@ def _qrdqn_note(actions: Sequence[str]) -> str:
     )
 
 
-def _steps_notes(run: Run) -> list[str]:
-    if run.steps >= _ROUNDS_TO_END * paper.STEPS:
-        return []
-    return [f"This run has {run.steps:,} environment steps, the paper's {paper.STEPS:,}."]
-
-
-def _seeds_notes(run: Run) -> list[str]:
-    """Name the rows with fewer seeds than asked for, and those not there at all."""
-    asked = max(
-        run.manifest.get("seeds", {}).get("count", 0), *(len(row.seeds) for row in run.rows)
-    )
+def notes_on_the_run(run: Run) -> list[str]:
+    """Say where a run falls short of the paper's or of what was asked for, and what diverged."""
+    asked = max(run.manifest.seeds.count, *(len(row.seeds) for row in run.rows))
     fewer = [f"{row.name} {len(row.seeds)}" for row in run.rows if len(row.seeds) < asked]
-    there = {row.id for row in run.rows}
-    absent = [row["id"] for row in run.manifest["rows"] if row["id"] not in there]
-    notes = [f"Fewer than {asked} seeds: {', '.join(fewer)}."] if fewer else []
-    return notes + ([f"Not finished: {', '.join(absent)}."] if absent else [])
-
-
-def _diverged_notes(run: Run) -> list[str]:
     return [
-        f"{row.name}: diverged and left out: "
-        + ", ".join(f"seed {seed} (update {row.diverged[seed]})" for seed in sorted(row.diverged))
-        + "."
-        for row in run.rows
-        if row.diverged
+        *([] if run.steps >= paper.STEPS else [_steps_note(run.steps)]),
+        *([f"Fewer than {asked} seeds: {', '.join(fewer)}."] if fewer else []),
+        *unfinished_notes(run.manifest, run.rows),
+        *run.diverged_notes,
     ]
 
 
+def _steps_note(steps: int) -> str:
+    return f"This run has {steps:,} environment steps per seed, the paper's {paper.STEPS:,}."
+
+
 def _missing_notes(run: Run, summary: Summary, actions: Sequence[str]) -> list[str]:
-    """Name the rows in which values that are no numbers had to be left out."""
+    """Name the rows from which values that are not finite had to be left out."""
     counts = {
         row.name: sum(
             summary[row.id]["metrics"][action][metric]["untrimmed"]["dropped"]

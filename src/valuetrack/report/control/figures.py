@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
@@ -13,19 +13,29 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from valuetrack.report.control_data import (
+from valuetrack.report.control.data import (
     TASKS,
     ControlRow,
     ControlRun,
     Curves,
-    Floats,
+    Summary,
     Task,
     forward_filled,
+    seed_values,
 )
-from valuetrack.report.control_summary import LEVEL, Summary, seed_values
-from valuetrack.report.control_tables import diverged_notes, missing_notes, task_notes
-from valuetrack.report.figures import COLOURS, STYLE, Drawing, contents
-from valuetrack.report.maps import plain
+from valuetrack.report.control.tables import seed_notes, task_notes
+from valuetrack.report.statistics import LEVEL, Floats
+from valuetrack.report.style import (
+    INK,
+    LINE,
+    OTHER,
+    Drawing,
+    Drawn,
+    colour_of,
+    drawings,
+    name_rows,
+    plain,
+)
 
 BAND = (0.05, 0.95)
 """The quantiles over seeds between which the bands reach: without 5 % at either end."""
@@ -35,26 +45,16 @@ CROWD = 4
 
 _Dashes = Literal["-", "--", ":"]
 
-_OTHER = "#56B4E9"
 _SEVERAL = (
-    "#222222",
-    "#0072B2",
-    "#56B4E9",
-    "#009E73",
-    "#E69F00",
-    "#D55E00",
-    "#CC79A7",
-    "#5D3A9B",
-    "#8C6D31",
+    INK, "#0072B2", OTHER, "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#5D3A9B", "#8C6D31",
     "#999999",
-)
+)  # fmt: skip
 _DASHES: tuple[_Dashes, ...] = ("-", "--", ":")
 _WIDTH = 11.0
 _LETTER, _HANDLE = 0.071, 0.7
-"""Inches that a letter of a legend takes, and what stands before and behind a label."""
+"""Inches that a letter of a legend takes, and the space around a label."""
 _PANELS = ("training return", "evaluation return", "best model so far")
 _STEPS = (1, 2, 2.5, 5, 10)  # of the ticks: round numbers only
-_THRESHOLD: dict[str, Any] = {"color": "#222222", "linewidth": 1, "linestyle": "--", "zorder": 1}
 
 
 class _Look(NamedTuple):
@@ -64,30 +64,26 @@ class _Look(NamedTuple):
     dashes: _Dashes
 
 
-def draw_control(run: ControlRun, summary: Summary) -> list[Drawing]:
-    """Draw all figures that can be made from what is finished of a run."""
-    drawings = []
-    with mpl.rc_context(STYLE):
-        for task in run.tasks:
-            if (made := task_figure(task, summary)) is not None:
-                name, title = f"returns-{task.key}", f"Returns on {task.env}"
-                drawings.append(Drawing(name, title, made[1], *contents(made[0])))
-        if (made := iqm_figure(run, summary)) is not None:
-            title = "Interquartile means of the training return"
-            drawings.append(Drawing("iqm", title, made[1], *contents(made[0])))
-    return drawings
+def draw_all(run: ControlRun, summary: Summary) -> list[Drawing]:
+    """Draw all figures that can be made from what has finished of a run."""
+    return drawings(_figures(run, summary))
 
 
-def task_figure(task: Task, summary: Summary) -> tuple[Figure, str] | None:
+def _figures(run: ControlRun, summary: Summary) -> Iterator[tuple[str, str, Drawn | None]]:
+    for task in run.tasks:
+        yield f"returns-{task.key}", f"Returns on {task.env}", task_figure(task, summary)
+    yield "iqm", "Interquartile means of the training return", iqm_figure(run, summary)
+
+
+def task_figure(task: Task, summary: Summary) -> Drawn | None:
     """Draw the three returns of a task over the environment steps."""
     rows = [row for row in task.rows if row.curves is not None]
     if not rows:
         return None
     looks, band = _looks(task), len(task.rows) <= CROWD
     handles = [_legend_line(row, looks[row.id]) for row in task.rows]
-    known = TASKS.get(task.env)
-    if known is not None:
-        handles.append(Line2D([], [], label=_solved(known.solved), **_THRESHOLD))
+    if task.env in TASKS:
+        handles.append(Line2D([], [], label=_solved(TASKS[task.env].solved), **LINE))
     columns = _columns(handles)
     figure = _figure(_WIDTH, 3.6 + 0.2 * math.ceil(len(handles) / columns))
     panels = figure.subplots(1, 3, sharex=True)
@@ -96,34 +92,38 @@ def task_figure(task: Task, summary: Summary) -> tuple[Figure, str] | None:
             for axes, values in zip(panels, _values(row.curves), strict=True):
                 _line(axes, row, row.curves.steps, values, looks[row.id], band=band)
     for axes, title in zip(panels, _PANELS, strict=True):
-        axes.set(title=title, xlabel="environment steps")
-        axes.xaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
-        axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
-        axes.margins(x=0.01)
-        axes.set_xlim(left=0)
+        _finish_panel(axes, title)
     panels[0].set_ylabel("return")
-    if known is not None:
+    if task.env in TASKS:
         for axes in panels[1:]:
-            axes.axhline(known.solved, **_THRESHOLD)
+            axes.axhline(TASKS[task.env].solved, **LINE)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
-    names = [row.label for row in task.rows]
-    return figure, " ".join([
-        "Mean over seeds; the bands leave out the upper and the lower 5 % of the seeds."
-        if band
-        else "Mean over seeds.",
-        "Training return: episodes that ended since the point before, exploration included; where "
-        "none did, the last known value. Evaluation: greedy episodes. A line begins where all "
-        "seeds have a value. Each panel has its own scale.",
+    return figure, _task_caption(task, summary, band=band)
+
+
+def _finish_panel(axes: Axes, title: str) -> None:
+    axes.set(title=title, xlabel="environment steps")
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
+    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    axes.margins(x=0.01)
+    axes.set_xlim(left=0)
+
+
+def _task_caption(task: Task, summary: Summary, *, band: bool) -> str:
+    bands = "; the bands leave out the upper and the lower 5 % of the seeds" if band else ""
+    return " ".join([
+        f"Mean over seeds{bands}. Training return: episodes that ended since the previous point, "
+        "exploration included; where none did, the last known value. Evaluation: greedy episodes. "
+        "A line begins where all seeds have a value. Each panel has its own scale.",
         *task_notes(task.env),
-        *diverged_notes(task.rows, names),
-        *missing_notes(summary, task.rows, names, ["training_return"]),
+        *seed_notes(summary, task.rows, task.labels),
     ])  # fmt: skip
 
 
-def iqm_figure(run: ControlRun, summary: Summary) -> tuple[Figure, str] | None:
-    """Draw the interquartile mean of every row with its interval, one panel a task.
+def iqm_figure(run: ControlRun, summary: Summary) -> Drawn | None:
+    """Draw the interquartile mean of every row with its interval, one panel per task.
 
-    A panel is as high as its rows need.
+    A panel is as tall as its rows need.
     """
     tasks = [task for task in run.tasks if any(_has_iqm(summary, row) for row in task.rows)]
     if not tasks:
@@ -147,8 +147,7 @@ def iqm_figure(run: ControlRun, summary: Summary) -> tuple[Figure, str] | None:
         "percentile bootstrap interval over seeds (none with a single seed). Small points: the "
         "seeds.",
         *(note for task in tasks for note in task_notes(task.env)),
-        *diverged_notes(rows, names),
-        *missing_notes(summary, rows, names, ["training_return"]),
+        *seed_notes(summary, rows, names),
     ])  # fmt: skip
 
 
@@ -166,10 +165,10 @@ def _values(curves: Curves) -> tuple[Floats, ...]:
 def _looks(task: Task) -> dict[str, _Look]:
     """Return each row's line: in its algorithm's colour, unless several have the same algorithm.
 
-    Where there are more rows than colours, these come again with other dashes.
+    With more rows than colours, the colours repeat with other dashes.
     """
     if len({row.algorithm for row in task.rows}) == len(task.rows):
-        return {row.id: _Look(COLOURS.get(row.algorithm, _OTHER), "-") for row in task.rows}
+        return {row.id: _Look(colour_of(row.algorithm), "-") for row in task.rows}
     looks = [_Look(colour, dashes) for dashes in _DASHES for colour in _SEVERAL]
     return {row.id: looks[i % len(looks)] for i, row in enumerate(task.rows)}
 
@@ -183,7 +182,7 @@ def _line(
     *,
     band: bool,
 ) -> None:
-    """Draw mean and band from the point on at which every seed has a value."""
+    """Draw mean and band from the first point at which every seed has a value."""
     values = values[np.isfinite(values).any(axis=1)]
     known = np.isfinite(values).all(axis=0)
     if not len(values) or not known.any():
@@ -234,11 +233,9 @@ def _iqm_panel(axes: Axes, task: Task, summary: Summary) -> None:
         if figures["iqm_interval"] is not None:
             axes.plot(figures["iqm_interval"], [place, place], color=shade, linewidth=2.4)
         axes.plot(figures["iqm"], place, marker="o", markersize=6.5, color=shade)
-    axes.set_yticks(range(len(task.rows)), [plain(row.label) for row in task.rows])
-    axes.set_ylim(len(task.rows) - 0.45, -0.5)
+    name_rows(axes, task.labels, top=0.5, bottom=0.45)
     axes.set_title(plain(task.env))
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS))
-    axes.grid(axis="y", visible=False)
 
 
 def _thousands(steps: float, position: int | None = None) -> str:

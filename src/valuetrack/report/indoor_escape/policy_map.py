@@ -17,8 +17,9 @@ from valuetrack.envs.indoor_escape import (
     optimal_policy_probabilities,
     optimal_q,
 )
-from valuetrack.report.claims import OPEN, open_shares
-from valuetrack.report.data import Run, environment, policies
+from valuetrack.report.indoor_escape.claims import OPEN, open_shares
+from valuetrack.report.indoor_escape.data import Run
+from valuetrack.report.style import INK, Drawn, plain
 
 Probabilities = npt.NDArray[np.float64]
 
@@ -27,21 +28,21 @@ _REACH = 0.9
 _FAINTEST = 0.02
 
 
-def policy_maps(run: Run) -> tuple[Figure, str] | None:
-    """Draw the optimal policy beside one seed of LKTD and one of DQN, as far as they are there.
+def policy_maps(run: Run) -> Drawn | None:
+    """Draw the optimal policy beside one seed of LKTD and one of DQN, as far as the run has them.
 
     Notes
     -----
-    An average over seeds would hide the point: seeds of DQN that each commit to one way disagree
-    on which, and together look undecided. So one typical seed is drawn.
+    An average over seeds would hide the point: seeds of DQN each commit to one way but disagree
+    on which, so together they look undecided. One typical seed is drawn instead.
     """
-    env = environment(run)
+    env = run.environment
     panels = [("exact optimal", optimal_policy_probabilities(env))]
     for row in filter(None, (run.largest("lktd"), run.largest("dqn"))):
         shares = open_shares(run, row)
         if shares:
             seed = _typical(shares)
-            panels.append((f"{plain(row.name)}, seed {seed}", policies(run, row)[seed]))
+            panels.append((f"{plain(row.name)}, seed {seed}", run.policies(row)[seed]))
     if len(panels) == 1:
         return None
     figure = Figure(figsize=(3.1 * len(panels), 3.7))
@@ -49,17 +50,12 @@ def policy_maps(run: Run) -> tuple[Figure, str] | None:
         share = _draw(axes, env, probabilities)
         axes.set_title(f"{title}\nboth ways open: {share:.0%}", fontsize=10)
     return figure, (
-        "Arrows are as long and as dark as the mean probability with which the policy takes the "
-        f"action. Shaded: inner states in which E and N each have {OPEN:g} or more; their share "
-        "stands above. Of LKTD and DQN one seed is drawn, that with the median share, for an "
-        "average over seeds that commit to different ways would look undecided. The optimal "
-        "policy splits ties evenly. S: start, G: goal."
+        "The longer and darker an arrow, the larger the mean probability of the action. Shaded: "
+        f"inner states in which E and N each have probability {OPEN:g} or more; their share is "
+        "given above each grid. LKTD and DQN are each shown by the seed with the median share, "
+        "because an average over seeds that commit to different ways would look undecided. The "
+        "optimal policy splits ties evenly. S: start, G: goal."
     )
-
-
-def plain(text: str) -> str:
-    """Return a text that Matplotlib shows as it is, dollar signs included."""
-    return text.replace("$", r"\$")
 
 
 def _typical(shares: dict[int, float]) -> int:
@@ -84,8 +80,8 @@ def _draw(axes: Axes, env: IndoorEscape, probabilities: Probabilities) -> float:
     )
     _arrows(axes, env, np.where(legal, probabilities, 0.0))
     (sx, sy), (gx, gy) = env.start, env.goal_position
-    axes.text(sx - 0.42, sy - 0.42, "S", fontsize=7, color="#222222", va="bottom")
-    axes.text(gx + 0.42, gy + 0.42, "G", fontsize=7, color="#222222", ha="right", va="top")
+    axes.text(sx - 0.42, sy - 0.42, "S", fontsize=7, color=INK, va="bottom")
+    axes.text(gx + 0.42, gy + 0.42, "G", fontsize=7, color=INK, ha="right", va="top")
     axes.set(xlim=(-0.55, env.width - 0.45), ylim=(-0.55, env.height - 0.45), aspect="equal")
     axes.axis("off")
     return float(shaded[inner].mean())
@@ -97,7 +93,7 @@ def _arrows(axes: Axes, env: IndoorEscape, probabilities: Probabilities) -> None
     y, x = np.divmod(cells, env.width)
     ways = _DIRECTIONS[actions] * strength[:, None] * _REACH
     colours = [to_rgba("#08306B", 0.35 + 0.65 * float(weight)) for weight in strength]
-    # From the centre outwards; one of probability one all but reaches the next centre.
+    # From the centre outwards; an arrow of probability one almost reaches the next centre.
     axes.plot(x, y, linestyle="none", marker="o", markersize=1.6, color="#08306B")
     axes.quiver(
         x, y, ways[:, 0], ways[:, 1], color=colours, angles="xy", scale_units="xy", scale=1.0,

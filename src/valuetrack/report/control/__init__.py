@@ -1,0 +1,49 @@
+"""The report of runs on control tasks: algorithms, or settings of one, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from valuetrack.report.control.claims import algorithm_claims, settings_claims
+from valuetrack.report.control.data import ControlRun, Summary, load, summarise
+from valuetrack.report.control.tables import notes_on_the_run, tables, usual_steps
+from valuetrack.report.page import Report, facts, title_of
+from valuetrack.report.run_data import Manifest
+from valuetrack.report.statistics import Claim, claims_table
+from valuetrack.report.style import Drawing
+from valuetrack.io.run_folder import RunFolder
+
+__all__ = ["algorithm_claims", "make_report", "settings_claims"]
+
+
+def make_report(
+    folder: RunFolder,
+    manifest: Manifest,
+    claims_of: Callable[[ControlRun, Summary], list[Claim]],
+) -> Report:
+    """Make the report of a run, whatever has finished of it."""
+    run = load(folder, manifest)
+    summary, steps = summarise(run), _steps(run)
+
+    def draw() -> list[Drawing]:
+        from valuetrack.report.control.figures import draw_all  # noqa: PLC0415 - an extra
+
+        return draw_all(run, summary)
+
+    return Report(
+        title=title_of(manifest),
+        lead=f"{len(run.rows)} of {len(manifest.rows)} rows; environment steps per seed: {steps}.",
+        summary=summary,
+        claims=claims_table(claims_of(run, summary), notes_on_the_run(run, summary)),
+        tables=tables(run, summary),
+        draw=draw,
+        facts=facts(manifest, run.rows, [row.id for row in run.rows], steps, usual_steps),
+    )
+
+
+def _steps(run: ControlRun) -> str:
+    """Name the environment steps of each task, once if they are the same."""
+    of_task = {row.env: row.entry.steps for row in run.rows}
+    if len(set(of_task.values())) == 1:
+        return f"{next(iter(of_task.values())):,}"
+    return ", ".join(f"{env} {steps:,}" for env, steps in of_task.items())

@@ -1,0 +1,40 @@
+"""The report of the indoor escape: a run beside the paper's tables."""
+
+from __future__ import annotations
+
+from valuetrack.report.indoor_escape import paper
+from valuetrack.report.indoor_escape.claims import claims
+from valuetrack.report.indoor_escape.data import load, summarise
+from valuetrack.report.indoor_escape.tables import notes_on_the_run, tables
+from valuetrack.report.page import Report, facts, title_of
+from valuetrack.report.run_data import Manifest
+from valuetrack.report.statistics import claims_table
+from valuetrack.report.style import Drawing
+from valuetrack.io.run_folder import RunFolder
+
+NO_TIMES = "Times per update were not measured for this run, so their table is left out."
+
+__all__ = ["NO_TIMES", "make_report"]
+
+
+def make_report(folder: RunFolder, manifest: Manifest) -> Report:
+    """Make the report of a run, whatever has finished of it."""
+    run = load(folder, manifest)
+    summary = summarise(run)
+
+    def draw() -> list[Drawing]:
+        from valuetrack.report.indoor_escape.figures import draw_all  # noqa: PLC0415 - an extra
+
+        return draw_all(run)
+
+    return Report(
+        title=title_of(manifest),
+        lead=f"{len(run.rows)} of {len(manifest.rows)} rows, "
+        f"{run.steps:,} environment steps per seed.",
+        summary=summary,
+        claims=claims_table(claims(run, summary), notes_on_the_run(run)),
+        tables=tables(run, summary),
+        draw=draw,
+        facts=facts(manifest, run.rows, run.names, f"{run.steps:,}", lambda row: paper.STEPS),
+        remarks=[NO_TIMES] if run.timing is None else [],
+    )

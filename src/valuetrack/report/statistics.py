@@ -1,0 +1,154 @@
+"""Statistics over seeds, and the claims that they bear out or do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from valuetrack.metrics import bootstrap_interval, interquartile_mean
+from valuetrack.report.table import NO, NONE, YES, Column, Table
+
+LEVEL, RESAMPLES, BOOTSTRAP_SEED = 0.95, 2000, 0
+NOT_MEASURED = "not measured in this run"
+
+Floats = npt.NDArray[np.float64]
+
+
+class PooledStatistics(TypedDict):
+    """Figures of one metric; ``None`` where there are too few values to tell.
+
+    ``mean`` and ``sd`` are over the pooled values, as in the paper. ``se`` is the standard error
+    of the mean with seeds as the unit, because the windows of one seed are not independent.
+    ``kept`` and ``dropped`` count values.
+    """
+
+    mean: float | None
+    sd: float | None
+    se: float | None
+    kept: int
+    dropped: int
+
+
+class SeedStatistics(TypedDict):
+    """Figures over one number per seed; ``None`` where there are too few seeds to tell.
+
+    Attributes
+    ----------
+    mean, sd, se
+        Over seeds.
+    iqm, iqm_interval
+        The interquartile mean over seeds with its 95 % percentile bootstrap interval.
+    seeds, missing
+        How many seeds there are, and which seeds did not diverge but have no value.
+    """
+
+    mean: float | None
+    sd: float | None
+    se: float | None
+    iqm: float | None
+    iqm_interval: tuple[float, float] | None
+    seeds: int
+    missing: list[int]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement, what was measured, and whether that bears it out (``None``: not measured)."""
+
+    statement: str
+    measured: str
+    holds: bool | None
+
+
+def pooled_statistics(
+    values: npt.NDArray[Any], seeds: npt.NDArray[Any], trim: bool
+) -> PooledStatistics:
+    """Return mean, sd and standard error of pooled values.
+
+    Parameters
+    ----------
+    values, seeds
+        The values and the seed that each belongs to. Values that are not finite are dropped.
+    trim
+        Whether to drop also what lies outside [Q1 - 1.5 IQR, Q3 + 1.5 IQR], as the paper does.
+    """
+    kept = np.isfinite(values)
+    if trim and kept.any():
+        first, third = np.quantile(values[kept], [0.25, 0.75])
+        reach = 1.5 * (third - first)
+        kept &= (values >= first - reach) & (values <= third + reach)
+    rest, owners = values[kept], seeds[kept]
+    means = np.array([rest[owners == seed].mean() for seed in np.unique(owners)])
+    return PooledStatistics(
+        mean=float(rest.mean()) if rest.size else None,
+        sd=float(rest.std(ddof=1)) if rest.size > 1 else None,
+        se=float(means.std(ddof=1) / np.sqrt(means.size)) if means.size > 1 else None,
+        kept=int(rest.size),
+        dropped=int(values.size - rest.size),
+    )
+
+
+def seed_statistics(values: Mapping[int, float]) -> SeedStatistics:
+    """Return the figures of one number per seed; seeds without a finite one are left out by name.
+
+    Examples
+    --------
+    >>> seed_statistics({0: 1.0, 1: 3.0, 2: float("nan")})["mean"]
+    2.0
+    """
+    finite = {seed: value for seed, value in sorted(values.items()) if np.isfinite(value)}
+    sample = np.array(list(finite.values()), dtype=np.float64)
+    several = sample.size > 1
+    sd = float(sample.std(ddof=1)) if several else None
+    return SeedStatistics(
+        mean=float(sample.mean()) if sample.size else None,
+        sd=sd,
+        se=None if sd is None else float(sd / np.sqrt(sample.size)),
+        iqm=float(interquartile_mean(sample)) if sample.size else None,
+        iqm_interval=_interval(sample) if several else None,
+        seeds=int(sample.size),
+        missing=sorted(values.keys() - finite.keys()),
+    )
+
+
+def welch(ours: SeedStatistics, theirs: SeedStatistics) -> tuple[float, float, float] | None:
+    """Return the standard error of a difference of means and the ends of its 95 % interval.
+
+    Welch's: the two sides may vary differently. ``None`` where a side has fewer than two seeds.
+    """
+    if ours["mean"] is None or theirs["mean"] is None:
+        return None
+    if ours["se"] is None or theirs["se"] is None:
+        return None
+    difference = ours["mean"] - theirs["mean"]
+    squares = [ours["se"] ** 2, theirs["se"] ** 2]
+    error = math.sqrt(sum(squares))
+    if error == 0.0:
+        return 0.0, difference, difference
+    sides = zip(squares, (ours, theirs), strict=True)
+    freedom = error**4 / sum(square**2 / (side["seeds"] - 1) for square, side in sides)
+    reach = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
+    return error, difference - reach, difference + reach
+
+
+def claims_table(claims: Sequence[Claim], notes: Sequence[str]) -> Table:
+    """Return claims with what was measured and whether it bears them out."""
+    marks = {True: YES, False: NO, None: NONE}
+    columns = (Column("", words=True), Column("claim", words=True), Column("measured", words=True))
+    lines = tuple((marks[claim.holds], claim.statement, claim.measured) for claim in claims)
+    return Table("claims", "What the run shows", columns, lines, tuple(notes))
+
+
+def number(value: float | None, digits: int) -> str:
+    """Write a number, or a dash where there is none."""
+    return NONE if value is None else f"{value:z.{digits}f}"
+
+
+def _interval(sample: Floats) -> tuple[float, float]:
+    return bootstrap_interval(sample, interquartile_mean, LEVEL, RESAMPLES, BOOTSTRAP_SEED)

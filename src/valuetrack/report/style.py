@@ -1,0 +1,133 @@
+"""Names, colours and the look of every figure; nothing here needs Matplotlib to be imported.
+
+Colours are those of Okabe and Ito, which colour-blind readers can tell apart.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Drawn: TypeAlias = "tuple[Figure, str]"
+"""A figure and its caption."""
+
+DPI = 150
+INK = "#222222"
+OTHER = "#56B4E9"
+PALETTE_SIZE = 256
+
+
+class Look(NamedTuple):
+    """How an algorithm is shown: its name, its colour and the marker on its lines."""
+
+    label: str
+    colour: str
+    marker: str
+
+
+# The one list of algorithms in the reports, until the registry provides it.
+_LOOKS = {
+    "lktd": Look("LKTD", "#0072B2", "o"),
+    "sgld": Look("SGLD", "#009E73", "s"),
+    "sghmc": Look("SGHMC", "#D55E00", "^"),
+    "dqn": Look("DQN", "#6E6E6E", "X"),
+    "bootdqn": Look("BootDQN", "#CC79A7", "D"),
+    "qrdqn": Look("QR-DQN", "#E69F00", "P"),
+    "kova": Look("KOVA", "#5D3A9B", "v"),
+}
+
+LINE: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": "--", "zorder": 1}
+"""A reference line, such as a nominal level or a threshold."""
+
+RC: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E3E3",
+    "figure.constrained_layout.use": True,
+}
+"""Matplotlib's settings for the figures of reports."""
+
+
+def label_of(algorithm: str) -> str:
+    """Return an algorithm's name for readers."""
+    return _LOOKS[algorithm].label if algorithm in _LOOKS else algorithm
+
+
+def colour_of(algorithm: str) -> str:
+    """Return an algorithm's colour in every figure."""
+    return _LOOKS[algorithm].colour if algorithm in _LOOKS else OTHER
+
+
+def marker_of(algorithm: str) -> str:
+    """Return an algorithm's marker in every figure."""
+    return _LOOKS[algorithm].marker if algorithm in _LOOKS else "."
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A finished figure.
+
+    Attributes
+    ----------
+    name
+        The file's name, without its ending.
+    title, caption
+        What the report prints above and below the figure; the caption also describes it in words.
+    png
+        The file's content.
+    """
+
+    name: str
+    title: str
+    caption: str
+    png: bytes
+
+
+def drawings(made: Iterator[tuple[str, str, Drawn | None]]) -> list[Drawing]:
+    """Finish figures given as (name, title, figure with caption), in the style of the reports.
+
+    The iterator draws each figure only when it is asked for, so that the style applies to it.
+    """
+    import matplotlib as mpl  # noqa: PLC0415 - an extra
+
+    with mpl.rc_context(RC):
+        return [
+            Drawing(name, title, drawn[1], to_png(drawn[0])) for name, title, drawn in made if drawn
+        ]
+
+
+def to_png(figure: Figure, dpi: int = DPI) -> bytes:
+    """Return a figure as PNG; the same figure gives the same bytes.
+
+    A palette of 256 colours shows no difference and more than halves the file.
+    """
+    from PIL import Image  # noqa: PLC0415 - comes with Matplotlib
+
+    raw, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(raw, format="png", dpi=dpi)
+    with Image.open(raw) as image:
+        reduced = image.convert("RGB").quantize(PALETTE_SIZE, dither=Image.Dither.NONE)
+    reduced.save(small, "PNG", optimize=True, dpi=(dpi, dpi))
+    return small.getvalue()
+
+
+def plain(text: str) -> str:
+    """Return a text that Matplotlib shows as it is, dollar signs included."""
+    return text.replace("$", r"\$")
+
+
+def name_rows(axes: Axes, names: Sequence[str], top: float, bottom: float) -> None:
+    """Put one name per row on the vertical axis, the first on top, without lines between them."""
+    axes.set_yticks(range(len(names)), [plain(name) for name in names])
+    axes.set_ylim(len(names) - bottom, -top)
+    axes.grid(axis="y", visible=False)
