@@ -4,13 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-<<<<<<< HEAD
-from valuetrack.io.run_folder import RunFolder
-=======
 from tests.report import folders
 from tests.report.folders import spec_row
 from valuetrack.io.run_folder import RunFolder
->>>>>>> wip-report
 
 POINTS = 100
 LABELS = {"lktd": "LKTD", "dqn": "DQN", "qrdqn": "QR-DQN"}

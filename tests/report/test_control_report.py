@@ -9,17 +9,6 @@ import pytest
 from scipy import stats
 
 from tests.report import control_synthetic as synthetic
-<<<<<<< HEAD
-from tests.report.test_report import NASTY, check
-from valuetrack.io.run_folder import StoreError
-from valuetrack.report import NO_PLOT, write_report
-from valuetrack.report.control_claims import control_claims, settings_claims, welch
-from valuetrack.report.control_data import TASKS, forward_filled, load_control
-from valuetrack.report.control_figures import iqm_figure, task_figure
-from valuetrack.report.control_page import control_command
-from valuetrack.report.control_summary import statistics, summarise_control
-from valuetrack.report.control_tables import control_claims_table, control_tables
-=======
 from tests.report.folders import (
     FILES,
     NASTY,
@@ -39,7 +28,6 @@ from valuetrack.report.run_data import parse_manifest, read_manifest
 from valuetrack.report.statistics import seed_statistics as statistics
 from valuetrack.report.statistics import welch
 from valuetrack.io.run_folder import StoreError
->>>>>>> wip-report
 
 CARTPOLE = ("cartpole-lktd", "cartpole-dqn", "cartpole-qrdqn")
 

@@ -5,12 +5,6 @@ import numpy as np
 import pytest
 
 from tests.report import synthetic
-<<<<<<< HEAD
-from valuetrack.io.run_folder import StoreError
-from valuetrack.report import claims, claims_table, load, paper, summarise, tables
-from valuetrack.report.summary import statistics, summarise_run
-from valuetrack.report.tables import standard_errors_apart
-=======
 from tests.report.folders import console
 from valuetrack.report import make_report, write_report
 from valuetrack.report.indoor_escape import paper
@@ -20,7 +14,6 @@ from valuetrack.report.indoor_escape.tables import standard_errors_apart, tables
 from valuetrack.report.run_data import read_manifest
 from valuetrack.report.statistics import pooled_statistics as statistics
 from valuetrack.io.run_folder import StoreError
->>>>>>> wip-report
 
 
 def same(values):

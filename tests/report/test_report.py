@@ -3,12 +3,6 @@ import re
 import pytest
 
 from tests.report import synthetic
-<<<<<<< HEAD
-from valuetrack.io.run_folder import StoreError
-from valuetrack.report import NO_PLOT, NO_TIMES, Table, to_html, to_markdown, to_rich, write_report
-from valuetrack.report.html import command
-from valuetrack.report.render import Column
-=======
 from tests.report.folders import (
     NASTY,
     check,
@@ -21,7 +15,6 @@ from valuetrack.report.indoor_escape import NO_TIMES, paper
 from valuetrack.report.page import command
 from valuetrack.report.run_data import parse_manifest
 from valuetrack.io.run_folder import StoreError
->>>>>>> wip-report
 
 FIGURES = ("mse", "coverage", "width", "policy", "reliability", "learning")
 

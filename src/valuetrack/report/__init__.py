@@ -23,21 +23,6 @@ from typing import BinaryIO
 
 from rich.console import Console
 
-<<<<<<< HEAD
-from valuetrack.io.atomic import write_atomically
-from valuetrack.io.run_folder import RunFolder, StoreError
-from valuetrack.report.claims import Claim, claims
-from valuetrack.report.control_claims import control_claims, settings_claims
-from valuetrack.report.control_data import load_control
-from valuetrack.report.control_page import control_page
-from valuetrack.report.control_summary import summarise_control
-from valuetrack.report.control_tables import control_claims_table, control_tables
-from valuetrack.report.data import Run, load
-from valuetrack.report.html import page
-from valuetrack.report.render import Table, to_html, to_markdown, to_rich
-from valuetrack.report.summary import SUMMARY, summarise, summarise_run
-from valuetrack.report.tables import claims_table, tables
-=======
 from valuetrack.io.atomic import write_atomically
 from valuetrack.report import control, indoor_escape
 from valuetrack.report.page import Report, page
@@ -45,7 +30,6 @@ from valuetrack.report.run_data import Manifest, read_manifest
 from valuetrack.report.style import Drawing
 from valuetrack.report.table import Column, Table, to_html, to_markdown, to_rich
 from valuetrack.io.run_folder import RunFolder, StoreError
->>>>>>> wip-report
 
 PAGE = "report.html"
 SUMMARY = "summary.json"

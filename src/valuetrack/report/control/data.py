@@ -10,15 +10,9 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-<<<<<<< HEAD:src/valuetrack/report/control_data.py
-from valuetrack.io.run_folder import Columns, RunFolder
-from valuetrack.report.data import by_row, finished_seeds
-from valuetrack.report.html import planned
-=======
 from valuetrack.report.run_data import Manifest, Row, finished_rows, read_table, seeds_of
 from valuetrack.report.statistics import Floats, SeedStatistics, seed_statistics
 from valuetrack.io.run_folder import Columns, RunFolder
->>>>>>> wip-report:src/valuetrack/report/control/data.py
 
 LAST = 10
 """How many points at the end count as the final ones: a tenth of the experiment's hundred."""
