@@ -1,1 +1,1 @@
-"""Training loops: compiled for environments written in JAX."""
+"""Training: one update, one protocol, and a trainer each for environments in JAX and in Python."""
