@@ -24,10 +24,11 @@ from valuetrack.algorithms.running import Callback, run_training
 from valuetrack.algorithms.tracking import Tracking
 from valuetrack.algorithms.views import Views
 from valuetrack.learner import Learner, LearnerState
-from valuetrack.training import samples
+from valuetrack.posterior import Pool
+from valuetrack.training.compiled_trainer import CompiledTrainer
 from valuetrack.training.evaluation import Episodes
-from valuetrack.training.host import HostTrainer
-from valuetrack.training.seeds import CompiledTrainer
+from valuetrack.training.host_trainer import HostTrainer
+from valuetrack.training.trainer import Trainer
 
 NDArray = npt.NDArray[Any]
 
@@ -84,7 +85,7 @@ class Algorithm:
         self._random = np.random.default_rng([self.seeds[0], 2])
         self._records: list[tuple[NDArray, NDArray, NDArray]] = []
         self._tracked: NDArray | None = None
-        self.trainer: HostTrainer | CompiledTrainer
+        self.trainer: Trainer
         if self.place.lanes is None:
             self.trainer = CompiledTrainer(
                 self.agent, self._settings, self.place.in_jax, self.seeds
@@ -206,19 +207,17 @@ class Algorithm:
         encoded, single = self.place.encode(observation)
         state = self._member(member)
         latest = np.asarray(self._views.values(state, encoded))
-        order = samples.newest_first(
-            self._settings.parameter_samples, self.trainer.updates, self._settings.thinning
-        )
-        if order:
-            pool = jax.tree.map(lambda leaf: leaf[member], self.trainer.samples)
-            drawn = np.asarray(self._views.values_of_pool(state, pool, encoded))[order[::-1]]
+        pool = self.trainer.member(member).pool
+        if isinstance(pool, Pool) and self.trainer.clock.updates:
+            every = self._views.values_of_pool(state, pool.samples, encoded)
+            drawn = np.asarray(every)[posterior.order(pool)]
             drawn = drawn.reshape(-1, *drawn.shape[2:])  # heads count as samples
         else:  # before the first update, or no pool fits: the present parameters alone
             drawn = latest
         latest = latest.mean(axis=0)
         if single:
             drawn, latest = drawn[:, 0], latest[0]
-        if not self.trainer.updates:
+        if not self.trainer.clock.updates:
             return Estimate(drawn, latest, INITIAL, is_posterior=False)
         return Estimate(drawn, latest, self.sample_name, self.is_sampler)
 
@@ -286,9 +285,10 @@ class Algorithm:
         if not len(values):
             return
         per_cycle = self._settings.updates_per_cycle
-        updates = self.trainer.updates - len(values) + 1 + np.arange(len(values))
+        done = self.trainer.clock.updates
+        updates = done - len(values) + 1 + np.arange(len(values))
         # Updates come at the end of a cycle; the last cycle has just ended.
-        behind = (self.trainer.updates - updates) // per_cycle
+        behind = (done - updates) // per_cycle
         steps = self.trainer.steps - behind * self._settings.transitions_per_cycle
         wanted = updates % every == 0
         self._records.append((steps[wanted], updates[wanted], values[wanted]))
@@ -326,7 +326,7 @@ class Algorithm:
     def _member(self, member: int) -> LearnerState:
         if not isinstance(member, int | np.integer) or not 0 <= member < len(self.seeds):
             raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member!r}.")
-        state: LearnerState = jax.tree.map(lambda leaf: leaf[member], self.trainer.agent_state)
+        state: LearnerState = jax.tree.map(lambda leaf: leaf[member], self.trainer.states)
         return state
 
     def _warn_of_divergence(self) -> None:

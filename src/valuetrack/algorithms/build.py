@@ -13,7 +13,7 @@ from valuetrack import agents, networks, priors, schedules
 from valuetrack.algorithms import options as opts
 from valuetrack.learner import Learner
 from valuetrack.networks import Network
-from valuetrack.training.compiled import LoopSettings
+from valuetrack.training.trainer import Settings
 
 SMALL_CONVOLUTIONS = ((16, 3, 1), (32, 3, 1))
 """For images too small for the convolutions of Mnih et al."""
@@ -112,12 +112,12 @@ def build_kova(task: Task, options: opts.KOVAOptions) -> Learner:
     )
 
 
-def loop_settings(options: opts.Options, agent: Learner, seeds: int) -> LoopSettings:
+def loop_settings(options: opts.Options, agent: Learner, seeds: int) -> Settings:
     """Return how acting and learning take turns."""
     cycle = options.steps_per_update * options.environments
     capacity = options.replay_capacity
     samples, thinning = _pool(options, agent, seeds)
-    return LoopSettings(
+    return Settings(
         exploration=schedules.linear(
             options.exploration_initial, options.exploration_final, options.exploration_steps
         ),
@@ -128,10 +128,8 @@ def loop_settings(options: opts.Options, agent: Learner, seeds: int) -> LoopSett
         batch_size=options.batch_size,
         learning_starts=options.learning_starts,
         discount=options.discount,
-        pool_size=1,
-        parameter_samples=samples,
+        pool_size=samples,
         thinning=thinning,
-        overlap=options.overlap,
     )
 
 

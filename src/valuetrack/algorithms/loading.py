@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import SimpleNamespace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
 from valuetrack.algorithms.build import Task, loop_settings, memory_of_machine
 from valuetrack.algorithms.options import Options, parse, tuples
 from valuetrack.envs.calls import EnvironmentFailedError
+from valuetrack.io.arrays import from_arrays
 from valuetrack.modelfile import ModelFileError, file_error, shortened
-from valuetrack.training import samples
-from valuetrack.training.checkpoint import from_arrays, read_clock
-from valuetrack.training.compiled import LoopSettings
-from valuetrack.training.packing import Packing
-from valuetrack.training.seeds import learned_in
-from valuetrack.training.update import Learned
+from valuetrack.replay import Layout
+from valuetrack.training.trainer import LEARNED, Settings, Trainer, read_clock
+from valuetrack.training.update import start
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -124,37 +122,33 @@ def _check_seeds(path: Any, arrays: Arrays, seeds: list[Any]) -> None:
         raise _damaged(path, "its seeds are not whole numbers from 0 to below 2^32")
     if seeds != list(range(seeds[0], seeds[0] + len(seeds))):
         raise _damaged(path, "its seeds do not follow one another")
-    states = _states(arrays)
+    states = _by_seed(arrays)
     if not states or any(state.shape[:1] != (len(seeds),) for state in states):
         raise _damaged(path, "its arrays do not fit its seeds")
 
 
 def _check_sizes(path: Any, arrays: Arrays, saved: Saved, options: Options, build: Any) -> None:
     """Refuse a network, a pool or a ring that is larger than what the file holds."""
-    states, seeds = _states(arrays), len(saved.seeds)
+    learned, seeds = _under(arrays, LEARNED), len(saved.seeds)
     problem = "its arrays do not fit its options"
     # Counted before a network is built, which takes time for each layer.
-    if len(options.hidden) + len(options.convolutions or ()) > len(states):
+    if len(options.hidden) + len(options.convolutions or ()) > len(learned):
         raise _damaged(path, problem)
     agent = build(saved.task, options)
     settings = loop_settings(options, agent, seeds)
-
-    def start(key: Any) -> Any:
-        state = agent.init(key)
-        return state, samples.empty(state.sampler.params, settings.parameter_samples)
-
-    leaves = jax.tree.leaves(jax.eval_shape(start, jax.random.key(0)))
+    begin = partial(start, agent, pool_size=settings.pool_size)
+    leaves = jax.tree.leaves(jax.eval_shape(begin, jax.random.key(0)))
     needed = seeds * sum(math.prod(leaf.shape) for leaf in leaves)
-    if needed > sum(state.size for state in states):
+    if needed > sum(array.size for array in learned):
         raise _damaged(path, problem)
     if saved.backend == "compiled":
         _check_ring(path, saved, settings)
 
 
-def _check_ring(path: Any, saved: Saved, settings: LoopSettings) -> None:
+def _check_ring(path: Any, saved: Saved, settings: Settings) -> None:
     """Refuse rings larger than this machine's memory, all of which the compiled trainer takes."""
-    capacity = settings.replay_capacity or 0
-    row = 4 * Packing(saved.task.shape, saved.task.actions).width
+    capacity = settings.ring_capacity
+    row = Layout(saved.task.shape, np.dtype(np.float32), saved.task.actions).row_bytes
     needed, there = len(saved.seeds) * capacity * row, memory_of_machine()
     if needed > there:
         size = shortened(f"{needed // 10**9:,}")
@@ -169,11 +163,11 @@ def _check_lanes(path: Any, arrays: Arrays, saved: Saved, options: Options, env:
     """Refuse more environments than the file shows that there were."""
     lanes = len(saved.seeds) * options.environments
     if saved.backend == "compiled":
-        returns = _states(arrays)[-2:][0]  # of the running episodes, one a lane
-        if returns.shape != (len(saved.seeds), options.environments):
+        returns = arrays.get("loop.episode_return")
+        if returns is None or returns.shape != (len(saved.seeds), options.environments):
             raise _damaged(path, "its arrays do not fit its environments")
         return
-    actions = arrays.get("memory.action")
+    actions = arrays.get("replay.action")
     most = MOST_LANES if actions is None else max(MOST_LANES, actions.size)
     if lanes > most and not isinstance(env, VectorEnv):  # those are there already
         raise file_error(
@@ -226,7 +220,7 @@ def _restore(path: Any, agent: Any, arrays: Arrays, saved: Saved, env: Any) -> N
         if agent.backend == saved.backend:
             agent.trainer.restore(arrays, replay=saved.replay)
         else:
-            _adopt(agent.trainer, arrays, saved)
+            _adopt(agent.trainer, arrays)
     except UNFIT as error:
         raise _damaged(path, "its arrays do not fit") from error
     except UNUSABLE as error:
@@ -235,29 +229,18 @@ def _restore(path: Any, agent: Any, arrays: Arrays, saved: Saved, env: Any) -> N
         raise file_error(path, f"cannot be used: {_told(error)}") from error
 
 
-def _adopt(trainer: Any, arrays: Arrays, saved: Saved) -> None:
+def _adopt(trainer: Trainer, arrays: Arrays) -> None:
     """Go on with what another kind of trainer has learned, whose environment is not needed."""
-    like = Learned(trainer.agent_state, trainer.samples, jnp.asarray(trainer.diverged))
-    if saved.backend == "compiled":
-        learned = learned_in(arrays, like, replay=saved.replay)
-    else:
-        learned = from_arrays(arrays, like, "state.")
-    cycles, updates, _ = read_clock(arrays)
-    trainer.adopt(
-        SimpleNamespace(
-            agent_state=learned.learner,
-            samples=learned.samples,
-            diverged=learned.diverged,
-            cycles=cycles,
-            updates=updates,
-        )
-    )
+    trainer.adopt(from_arrays(arrays, trainer.learned, LEARNED), read_clock(arrays))
 
 
-def _states(arrays: Arrays) -> list[npt.NDArray[Any]]:
-    """Return the arrays of the trainer's state, in their order."""
-    count = sum(name.startswith("state.") for name in arrays)
-    return [arrays[f"state.{i}"] for i in range(count) if f"state.{i}" in arrays]
+def _by_seed(arrays: Arrays) -> list[npt.NDArray[Any]]:
+    """Return the arrays that have one row per seed: all but the clock."""
+    return [array for name, array in arrays.items() if not name.startswith("clock.")]
+
+
+def _under(arrays: Arrays, prefix: str) -> list[npt.NDArray[Any]]:
+    return [array for name, array in arrays.items() if name.startswith(f"{prefix}.")]
 
 
 def _told(error: BaseException) -> str:

@@ -81,10 +81,6 @@ class Options(pydantic.BaseModel):
         The pool behind ``posterior``: how many parameter samples are kept, one of every
         ``thinning`` updates. By default as many as fit into 64 MB (over all seeds), at most 1000,
         reaching back over 3000 updates.
-    overlap
-        Step environments in Python while the updates of a cycle run, which can be faster where
-        there is a second core. Actions are then those of the parameters one cycle earlier.
-        Environments in JAX know nothing of it.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -111,7 +107,6 @@ class Options(pydantic.BaseModel):
     environments: Count = 1
     samples: Count | None = None
     thinning: Count | None = None
-    overlap: bool = False
 
 
 class SamplerOptions(Options):

@@ -60,7 +60,7 @@ class Pieces:
     def run(self, cycles: int) -> Stretch:
         """Run so many cycles, or fewer if the heartbeat ends them."""
         trainer, settings = self._trainer, self._trainer.settings
-        updates, done, stopped, total = trainer.updates, 0, False, None
+        updates, done, stopped, total = trainer.clock.updates, 0, False, None
         while done < cycles and not stopped:
             count = self._next(cycles - done)
             began = time.monotonic()
@@ -74,15 +74,15 @@ class Pieces:
             self._length = max(1, min(fitting, PIECE_GROWTH * self._length))
             done += count
             stopped = says_no(self._heartbeat())
-        learning = (trainer.updates - updates) // settings.updates_per_cycle
+        learning = (trainer.clock.updates - updates) // settings.updates_per_cycle
         return Stretch(done, learning, total, stopped)
 
     def _next(self, cycles: int) -> int:
         """Return how long the next piece is, at most so many cycles."""
         trainer = self._trainer
-        silent: int = trainer.settings.silent_cycles - (trainer.cycles - trainer.emptied)
-        if silent > 0:
-            cycles = min(cycles, silent)
+        warmup: int = trainer.settings.warmup_cycles - trainer.clock.remembered
+        if warmup > 0:
+            cycles = min(cycles, warmup)
         elif self._waited:  # updates begin, and cycles take longer than before
             self._length, self._waited = 1, False
         longest: int = trainer.longest_run  # a longer run would lose tracked values

@@ -17,7 +17,7 @@ NDArray = npt.NDArray[Any]
 
 def play(agent: Any, views: Views, episodes: int, seed: int) -> Episodes:
     """Play so many episodes with each seed's current parameters."""
-    count, states = len(agent.seeds), agent.trainer.agent_state
+    count, states = len(agent.seeds), agent.trainer.states
     discount = agent.options.discount
     if agent.place.in_jax is not None:
         keys = jax.random.split(jax.random.fold_in(rng.key(seed), 1), count)

@@ -101,7 +101,7 @@ def _progress(agent: Any, trace: Any, learning: int, evaluation: Any) -> Progres
     return Progress(
         agent,
         agent.trainer.steps,
-        agent.trainer.updates,
+        agent.trainer.clock.updates,
         returns,
         loss,
         evaluation,

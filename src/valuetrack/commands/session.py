@@ -83,7 +83,7 @@ class Tracked:
             raise ValueError(
                 f"{self.path} is a record at other observations; track those again, or {cure}."
             )
-        known = updates <= self.agent.trainer.updates
+        known = updates <= self.agent.trainer.clock.updates
         return Tracking(steps[known], updates[known], samples[known])
 
     def whole(self) -> Tracking:

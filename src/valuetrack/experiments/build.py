@@ -21,7 +21,8 @@ from valuetrack.experiments.spec import (
 )
 from valuetrack.learner import Learner
 from valuetrack.networks import Network
-from valuetrack.training.compiled import Loop, LoopSettings
+from valuetrack.training.compiled_loop import Loop
+from valuetrack.training.trainer import Settings
 from valuetrack.types import Array
 
 SAMPLING_AGENTS: dict[Algorithm, Callable[..., Learner]] = {
@@ -61,17 +62,17 @@ def build_loop(spec: ExperimentSpec, row: RowSpec, preset: PresetName, problem: 
         training.exploration_final,
         int(training.exploration_fraction * training.steps),
     )
-    settings = LoopSettings(
+    settings = Settings(
         exploration=exploration,
         steps_per_update=training.steps_per_update,
         replay_capacity=training.replay_capacity,
         batch_size=training.batch_size,
         learning_starts=training.learning_starts,
         discount=training.discount,
-        pool_size=spec.metrics.pool_size,
     )
     agent = build_agent(spec, row, preset, problem.env)
-    return Loop(problem.env, agent, settings, problem.observations)
+    room = spec.metrics.pool_size // agent.heads
+    return Loop(problem.env, agent, settings, problem.observations, room)
 
 
 def build_agent(

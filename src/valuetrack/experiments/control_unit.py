@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -15,8 +14,9 @@ from valuetrack.algorithms import ALGORITHMS
 from valuetrack.experiments.control_spec import ControlSpec
 from valuetrack.experiments.spec import PresetName
 from valuetrack.experiments.unit import StopFlag, Unit
+from valuetrack.io.arrays import from_arrays, to_arrays
 from valuetrack.store import Columns, RunFolder, StoreError
-from valuetrack.training.checkpoint import from_arrays, to_arrays
+from valuetrack.training.update import Learned
 
 CHECKPOINT_SECONDS = 60.0
 PIECES = 20
@@ -52,7 +52,7 @@ class ControlRun:
         per_cycle = self.agent.trainer.settings.transitions_per_cycle
         self.points = plan_points(-(-row.steps // per_cycle), spec.evaluation.points)
         self.best = np.full(unit.seeds, -np.inf)
-        self.best_params = jax.tree.map(np.array, self.agent.trainer.agent_state.sampler.params)
+        self.best_params = jax.tree.map(np.array, self.agent.trainer.states.sampler.params)
         # Of the training episodes since the last point: the sum of their returns, their number.
         self.returns = np.zeros(unit.seeds)
         self.episodes = np.zeros(unit.seeds, np.int64)
@@ -91,10 +91,10 @@ class ControlRun:
         trainer = self.agent.trainer
         first, last = (0, *self.points)[index], self.points[index]
         piece = -(-(last - first) // PIECES)
-        trace, _ = trainer.run(min(piece, last - trainer.cycles))
+        trace, _ = trainer.run(min(piece, last - trainer.clock.cycles))
         self.returns += np.asarray(trace.returns)
         self.episodes += np.asarray(trace.episodes, np.int64)
-        return bool(trainer.cycles == last)
+        return bool(trainer.clock.cycles == last)
 
     def _try_out(self, index: int) -> None:
         """Play with the policy of a point, and write down how it has gone since the last one."""
@@ -105,7 +105,7 @@ class ControlRun:
         mean = np.where(trainer.diverged >= 0, -np.inf, returns)
         better = mean > self.best
         self.best = np.where(better, mean, self.best)
-        params = trainer.agent_state.sampler.params
+        params = trainer.states.sampler.params
         self.best_params = jax.tree.map(
             lambda old, new: np.where(
                 better.reshape(-1, *(1,) * (old.ndim - 1)), np.asarray(new), old
@@ -147,7 +147,7 @@ class ControlRun:
             "first_seed": self.unit.first_seed,
             "seeds": self.unit.seeds,
             "wall_seconds": round(self.seconds, 3),
-            "updates": self.agent.trainer.updates,
+            "updates": self.agent.trainer.clock.updates,
             "diverged": [int(seed) for seed in self._seeds[diverged >= 0]],
         }
         path = self.folder.unit_path(self.unit.row.id, self.unit.name)
@@ -159,15 +159,13 @@ class ControlRun:
     def _save_best(self, path: Path) -> None:
         """Write the best parameters as an agent; all else of it is as the training ends."""
         trainer = self.agent.trainer
-        sampler = trainer.agent_state.sampler._replace(params=self.best_params)
-        best = SimpleNamespace(
-            agent_state=trainer.agent_state._replace(sampler=sampler),
-            samples=jax.tree.map(lambda leaf: leaf[:, None], self.best_params),
-            diverged=trainer.diverged,
-            cycles=trainer.cycles,
-            updates=trainer.updates,
+        learned = trainer.learned
+        state = learned.learner._replace(
+            sampler=learned.learner.sampler._replace(params=self.best_params)
         )
-        trainer.adopt(best)
+        samples = jax.tree.map(lambda leaf: leaf[:, None], self.best_params)
+        pool = learned.pool._replace(samples=samples) if learned.pool else ()
+        trainer.adopt(Learned(state, pool, learned.diverged), trainer.clock)
         self.agent.save(path, replay=False)
 
     def _append(self, rows: Columns) -> None:
@@ -180,7 +178,7 @@ class ControlRun:
         arrays = {
             **{f"trainer.{name}": array for name, array in self.agent.trainer.arrays().items()},
             **{f"records.{name}": column for name, column in self.records.items()},
-            **to_arrays(self.best_params, "best_params."),
+            **to_arrays(self.best_params, "best_params"),
             "best": self.best,
             "returns": self.returns,
             "episodes": self.episodes,
@@ -195,7 +193,7 @@ class ControlRun:
             return 0
         try:
             self.agent.trainer.restore(_part(saved, "trainer."))
-            self.best_params = from_arrays(saved, self.best_params, "best_params.")
+            self.best_params = from_arrays(saved, self.best_params, "best_params")
             self.best = saved["best"]
             self.returns, self.episodes = saved["returns"], saved["episodes"]
             self.records = _part(saved, "records.")

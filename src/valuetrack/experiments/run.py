@@ -21,7 +21,7 @@ from valuetrack.experiments.spec import PresetName
 from valuetrack.experiments.unit import Unit
 from valuetrack.experiments.workers import run_here, run_in_processes
 from valuetrack.store import RunFolder, StoreError
-from valuetrack.training.mapping import available_cores
+from valuetrack.training.seed_groups import available_cores
 
 FORMAT = 1
 

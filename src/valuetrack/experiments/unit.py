@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from valuetrack import metrics, rng
+from valuetrack import metrics, posterior, rng
 from valuetrack.experiments.build import Problem, build_loop, build_problem
 from valuetrack.experiments.spec import ExperimentSpec, PresetName, RowSpec
+from valuetrack.io.arrays import from_arrays, to_arrays
 from valuetrack.store import Columns, RunFolder, StoreError
-from valuetrack.training.checkpoint import from_arrays, to_arrays
-from valuetrack.training.compiled import Clock, Loop, SeedState, Trace
+from valuetrack.training.compiled_loop import Loop, SeedState
+from valuetrack.training.trainer import Clock, Trace
 from valuetrack.types import Array
 
 ACTIONS = ("E", "N", "W", "S")
@@ -190,9 +191,9 @@ class UnitRun:
         if segment.collect:
             seed, clock, _ = self.functions.collect(seed, clock, segment.collect)
         seed, clock, trace = self.functions.train(seed, clock, segment.train)
-        seed.diverged.block_until_ready()
+        seed.learned.diverged.block_until_ready()
         records = progress.records
-        enough = int(clock.updates) * self.loop.samples_per_update >= seed.pool.shape[1]
+        enough = int(clock.updates) >= self.loop.room
         if segment.evaluate and enough:
             measured = self._measure(seed, clock)
             records = _append(records, self._rows(measured, trace, clock, final=segment.final))
@@ -202,24 +203,29 @@ class UnitRun:
         """Compare every seed's pool with the truth."""
         level = self.spec.metrics.level
         truth, legal = self.problem.truth, self.problem.legal
+        recent = self._recent
         measured = [
-            metrics.value_metrics(pool, recent, truth, legal, level)
-            for pool, recent in self._pools(seed, clock)
+            metrics.value_metrics(pool, truth, legal, level, recent=recent)
+            for pool in self._pools(seed, clock)
         ]
         return metrics.ValueMetrics(*map(np.stack, zip(*measured, strict=True)))
 
-    def _pools(self, seed: SeedState, clock: Clock) -> Iterator[tuple[Any, Any]]:
-        """Go through the seeds' pools, each with the samples since the evaluation before.
+    def _pools(self, seed: SeedState, clock: Clock) -> Iterator[posterior.Pool]:
+        """Go through the seeds' pools."""
+        start = int(clock.updates) % self.loop.room
+        for values in np.asarray(seed.values):
+            yield posterior.from_updates(np.roll(values, -start, axis=0))
+
+    @property
+    def _recent(self) -> int:
+        """How many samples there were since the evaluation before.
 
         One evaluation's quantiles stand for all updates since the one before it.
         """
         wanted, training = self.spec.metrics, self.spec.training
         window = training.steps // training.steps_per_update // wanted.windows
-        since = window // wanted.evaluations_per_final_window * self.loop.samples_per_update
-        newest = int(clock.updates) * self.loop.samples_per_update - 1
-        where = (newest - np.arange(min(since, wanted.pool_size))) % wanted.pool_size
-        for pool in np.asarray(seed.pool):
-            yield pool, pool[where]
+        since = window // wanted.evaluations_per_final_window * self.loop.learner.heads
+        return min(since, wanted.pool_size)
 
     def _rows(
         self, measured: metrics.ValueMetrics, trace: Trace, clock: Clock, *, final: bool
@@ -247,10 +253,11 @@ class UnitRun:
         levels = self.spec.metrics.calibration_levels
         truth, legal = self.problem.truth, self.problem.legal
         pools = list(self._pools(progress.seed, progress.clock))
-        curves = [metrics.calibration(*pool, truth, legal, levels) for pool in pools]
+        recent = self._recent
+        curves = [metrics.calibration(pool, truth, legal, levels, recent=recent) for pool in pools]
         coverage, credible = map(np.stack, zip(*curves, strict=True))
-        policy = np.stack([metrics.policy_probabilities(pool, legal) for pool, _ in pools])
-        diverged = np.asarray(progress.seed.diverged, np.int64)
+        policy = np.stack([posterior.policy_probabilities(pool, legal) for pool in pools])
+        diverged = np.asarray(progress.seed.learned.diverged, np.int64)
         tables = {
             "metrics": self._by_window(progress.records),
             "seeds": {
@@ -308,7 +315,7 @@ class UnitRun:
     def _load(self) -> Progress:
         """Return the state to go on from."""
         seed = self.functions.init(jnp.asarray(self._seeds, jnp.int32))
-        fresh = Progress(seed, Clock.start(), 0, 0.0, {})
+        fresh = Progress(seed, Clock().traced(), 0, 0.0, {})
         saved = self.folder.load_checkpoint(self.unit.row.id, self.unit.name)
         if saved is None:
             return fresh

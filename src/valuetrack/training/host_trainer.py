@@ -141,10 +141,11 @@ class HostTrainer(GroupedTrainer):
             if learns:
                 results.append(self._update(self._batch(batches)))
         by_seed = (len(self.seeds), self.settings.environments)
-        each = (sums.reward, sums.returns, sums.episodes)
         residual = np.sum([_whole(residuals) for residuals, _ in results], axis=0)
         total = Trace(
-            *(part.reshape(by_seed).sum(1) for part in each),
+            reward=sums.reward.reshape(by_seed).sum(1),
+            returns=sums.returns.reshape(by_seed).sum(1),
+            episodes=sums.episodes.reshape(by_seed).sum(1),
             squared_residual=np.broadcast_to(residual, len(self.seeds)).astype(float),
         )
         return total, self._stack([values for _, values in results])
@@ -254,7 +255,7 @@ class HostTrainer(GroupedTrainer):
         return [residual for _, residual, _ in results], [values for _, _, values in results]
 
     def _uniforms(self) -> tuple[NDArray, NDArray]:
-        """Return this cycle's uniform numbers: (steps, seeds, environments, ...), and for batches."""
+        """Return this cycle's uniform numbers: (steps, seeds, environments, n), and for batches."""
         s = self.settings
         acting = (s.steps_per_update, s.environments, self.learner.acting_uniforms)
         batches = (s.updates_per_cycle, s.batch_size)
