@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from valuetrack import posterior
 from valuetrack.metrics import (
     bootstrap_interval,
     calibration,
     interquartile_mean,
-    policy_probabilities,
     value_metrics,
 )
 
@@ -37,23 +37,27 @@ def by_hand(recent, level):
 @pytest.mark.parametrize("level", [0.6, 0.95])
 @pytest.mark.parametrize("recent", [1, 20])
 def test_metrics_count_legal_states_only(level, recent):
-    measured = value_metrics(
-        POOL,
-        POOL[-recent:],
-        TRUTH,
-        LEGAL,
-        level,
-    )
+    measured = value_metrics(posterior.from_samples(POOL), TRUTH, LEGAL, level, recent=recent)
     for name, expected in by_hand(POOL[-recent:], level).items():
         np.testing.assert_allclose(getattr(measured, name), expected, rtol=1e-4, err_msg=name)
 
 
+def test_a_ring_is_measured_like_its_samples_in_order():
+    turned = posterior.Pool(
+        np.roll(POOL, 40, axis=0), np.ones(len(POOL), np.float32), np.int32(40), np.int32(len(POOL))
+    )
+    plain = posterior.from_samples(POOL)
+    for ours, expected in zip(
+        value_metrics(turned, TRUTH, LEGAL, recent=7),
+        value_metrics(plain, TRUTH, LEGAL, recent=7),
+        strict=True,
+    ):
+        np.testing.assert_allclose(ours, expected, rtol=1e-12)
+
+
 def test_calibration_is_the_coverage_at_every_level():
     levels = [0.5, 0.8, 0.95]
-    coverage, credible = calibration(
-        POOL, POOL[-20:], TRUTH, LEGAL,
-        levels,
-    )  # fmt: skip
+    coverage, credible = calibration(posterior.from_samples(POOL), TRUTH, LEGAL, levels, recent=20)
     for i, level in enumerate(levels):
         expected = by_hand(POOL[-20:], level)
         np.testing.assert_allclose(coverage[i], expected["coverage"], rtol=1e-4)
@@ -63,7 +67,7 @@ def test_calibration_is_the_coverage_at_every_level():
 def test_a_nan_sample_shows():
     pool = POOL.copy()
     pool[7] = np.nan
-    measured = value_metrics(pool, pool[-1:], TRUTH, LEGAL)
+    measured = value_metrics(posterior.from_samples(pool), TRUTH, LEGAL)
     assert np.isnan(measured.mse).all()
     assert np.isnan(measured.legal_width).all()
     assert (measured.coverage == 0).all()
@@ -71,14 +75,14 @@ def test_a_nan_sample_shows():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 40])
 def test_small_pools(size):
-    measured = value_metrics(POOL[:size], POOL[:1], TRUTH, LEGAL, 0.9)
+    measured = value_metrics(posterior.from_samples(POOL[:size]), TRUTH, LEGAL, 0.9)
     low, high = np.quantile(POOL[:size].astype(np.float64), [0.05, 0.95], axis=0)
     expected = [(high - low)[LEGAL[:, a], a].mean() for a in range(2)]
     np.testing.assert_allclose(measured.legal_width, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_policy_probabilities_count_votes_among_legal_actions():
-    votes = policy_probabilities(POOL, LEGAL)
+    votes = posterior.policy_probabilities(posterior.from_samples(POOL), LEGAL)
     expected = (POOL[..., 1] > POOL[..., 0]).mean(axis=0)
     both = LEGAL.all(axis=1)
     np.testing.assert_allclose(votes[both, 1], expected[both])

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.conftest import as_users_compile
 from valuetrack import posterior
 
 SIZE = 8
@@ -245,3 +246,145 @@ def test_the_level_is_a_probability(level, kind):
 def test_unknown_interval():
     with pytest.raises(ValueError, match="'credible' or 'prediction', not 'confidence'"):
         posterior.interval(posterior.init(0.0, 2), 0.9, "confidence")
+
+
+# -- slots, and pools of plain arrays ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("thinning", [1, 3])
+@pytest.mark.parametrize("updates", [1, 2, 7, 24, 31])
+def test_a_thinned_weighted_pool_by_brute_force(thinning, updates):
+    size = 5
+    rng = np.random.default_rng(7)
+    samples = rng.normal(size=(2, updates, 3)).astype(np.float32)
+    weights = rng.uniform(0.1, 1, size=(2, updates)).astype(np.float32)
+
+    def run(samples, weights):
+        def step(carry, inputs):
+            pool, done = carry
+            slot = (done // thinning) % size
+            return (posterior.add(pool, *inputs, slot=slot), done + 1), None
+
+        empty = posterior.init(samples[0], size)
+        return jax.lax.scan(step, (empty, jnp.int32(0)), (samples, weights))[0][0]
+
+    pools = jax.jit(jax.vmap(run))(samples, weights)
+    # The last update of each block of `thinning`, and the newest of the block under way.
+    kept = sorted({min(updates, end) - 1 for end in range(thinning, updates + thinning, thinning)})
+    kept = kept[-size:]
+    for chain in range(2):
+        pool = jax.tree.map(lambda leaf, chain=chain: leaf[chain], pools)
+        assert int(pool.filled) == len(kept)
+        np.testing.assert_array_equal(posterior.in_order(pool), samples[chain, kept])
+        np.testing.assert_array_equal(posterior.latest(pool), samples[chain, -1])
+        expected = np.average(samples[chain, kept], axis=0, weights=weights[chain, kept])
+        np.testing.assert_allclose(posterior.weighted_mean(pool), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_one_slot_for_all_pools_is_one_slice():
+    def program(slot):
+        pools = jax.vmap(lambda x: posterior.init(x, SIZE))(np.zeros((3, 2), np.float32))
+        add_all = jax.vmap(lambda pool, x, at: posterior.add(pool, x, slot=at), (0, 0, None))
+        lowered = jax.jit(add_all).lower(pools, np.ones((3, 2), np.float32), slot)
+        return lowered.compile(as_users_compile()).as_text()
+
+    # Positions of their own need a scatter; one slot for all does not.
+    assert " scatter(" in program(None)
+    assert " scatter(" not in program(jnp.int32(3))
+
+
+def on_host(pool):
+    return jax.tree.map(np.asarray, pool)
+
+
+@pytest.mark.parametrize("count", ADDED)
+def test_numpy_and_jax_agree(count):
+    pool, _, _ = first(count)
+    host = on_host(pool)
+    plain = {name: getattr(posterior, name)(host) for name in ("mean", "weighted_mean", "latest")}
+    plain["variance"] = posterior.variance(host)
+    plain["quantiles"] = posterior.quantile(host, QUANTILES)
+    plain["quantile"] = posterior.quantile(host, 0.3)
+    assert_close(plain, summaries(pool))
+    assert_close(posterior.std(host), jax.tree.map(np.sqrt, plain["variance"]))
+    assert_close(posterior.std(pool), posterior.std(host))
+    assert all(isinstance(leaf, np.ndarray | np.floating) for leaf in jax.tree.leaves(plain))
+    in_one = {kind: posterior.interval(host, LEVELS, kind) for kind in KINDS}
+    for kind, one_by_one in intervals(pool).items():
+        for i, expected in enumerate(one_by_one):
+            assert_close(jax.tree.map(lambda x, i=i: x[i], in_one[kind]), expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_numpy_and_jax_agree_on_the_policy(masked):
+    q = np.random.default_rng(8).normal(size=(11, 5, 4)).astype(np.float32)
+    q[6, 2, 1] = np.nan
+    mask = np.random.default_rng(9).random((5, 4)) < 0.6 if masked else None
+    pool = fill(q)
+    ours = posterior.policy_probabilities(on_host(pool), mask)
+    np.testing.assert_allclose(ours, posterior.policy_probabilities(pool, mask), rtol=1e-6)
+    assert isinstance(ours, np.ndarray)
+    assert np.isnan(ours).any() == (mask is None or bool(mask[2, 1]))
+
+
+def test_a_nan_is_not_hidden_on_the_host():
+    samples = np.arange(16, dtype=np.float32).reshape(8, 2)
+    samples[3, 0] = np.nan
+    pool = posterior.from_samples(samples)
+    for summary in (
+        posterior.mean(pool),
+        posterior.weighted_mean(pool),
+        posterior.std(pool),
+        posterior.quantile(pool, [0.1, 0.2]),
+    ):
+        assert np.isnan(summary[..., 0]).all()
+        assert not np.isnan(summary[..., 1]).any()
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_empty_pool_on_the_host_knows_nothing():
+    pool = on_host(posterior.init(np.zeros((2, 3), np.float32), SIZE))
+    for summary in (posterior.mean, posterior.weighted_mean, posterior.variance):
+        assert np.isnan(summary(pool)).all()
+    assert np.isnan(posterior.credible_interval(pool)).all()
+    assert np.isnan(posterior.policy_probabilities(pool)).all()
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_plain_arrays_are_a_full_pool(xp):
+    samples = xp.asarray(SAMPLES["w"])
+    pool = posterior.from_samples(samples, WEIGHTS)
+    assert (pool.size, int(pool.filled)) == (21, 21)
+    np.testing.assert_array_equal(posterior.in_order(pool), SAMPLES["w"])
+    np.testing.assert_array_equal(posterior.latest(pool), SAMPLES["w"][-1])
+    expected = np.average(SAMPLES["w"], axis=0, weights=WEIGHTS)
+    assert_close(posterior.weighted_mean(pool), expected)
+    assert_close(
+        posterior.weighted_mean(posterior.from_samples(samples)), SAMPLES["w"].mean(axis=0)
+    )
+
+
+def test_samples_that_are_no_pool():
+    with pytest.raises(ValueError, match="equally many samples"):
+        posterior.from_samples({"a": np.zeros(2), "b": np.zeros(3)})
+    with pytest.raises(ValueError, match="at least one"):
+        posterior.from_samples(np.zeros((0, 2)))
+    with pytest.raises(ValueError, match="3 samples have 3 weights"):
+        posterior.from_samples(np.zeros(3), np.ones(2))
+
+
+def test_every_head_of_an_update_is_a_sample():
+    values = np.arange(7 * 3 * 2.0).reshape(7, 3, 2)
+    pool = posterior.from_updates(values, 6)
+    np.testing.assert_array_equal(posterior.in_order(pool), values[-2:].reshape(6, 2))
+    assert posterior.from_updates(values).size == 21
+    with pytest.raises(ValueError, match=r"A pool of 10 samples .* 3 heads; choose a multiple"):
+        posterior.from_updates(values, 10)
+
+
+def test_a_prediction_interval_around_another_centre():
+    pool = posterior.from_samples(SAMPLES["w"])
+    low, high = posterior.prediction_interval(pool, 0.9, centre=np.full((3, 2), 5.0))
+    np.testing.assert_allclose((low + high) / 2, 5.0)
+    width = np.subtract(*posterior.credible_interval(pool, 0.9)[::-1])
+    np.testing.assert_allclose(high - low, width, rtol=1e-6)

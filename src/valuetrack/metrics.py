@@ -1,15 +1,19 @@
 """How far sampled values are from exact ones, and robust averages over seeds.
 
-In NumPy, outside of compiled code: a pool of 3000 samples of 400 values is sorted in 8 ms here,
-whereas XLA's sort takes some 200 ms on a CPU, as long as a thousand updates.
+Pools hold NumPy arrays here: sorting them in XLA would take longer than training them, see
+:mod:`valuetrack.posterior`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from valuetrack import posterior
+from valuetrack.posterior import Pool
 
 Floats = npt.NDArray[np.floating[Any]]
 Bools = npt.NDArray[np.bool_]
@@ -43,26 +47,26 @@ class ValueMetrics(NamedTuple):
 
 
 def value_metrics(
-    pool: Floats, recent: Floats, truth: Floats, legal: Bools, level: float = 0.95
+    pool: Pool, truth: Floats, legal: Bools, level: float = 0.95, *, recent: int = 1
 ) -> ValueMetrics:
-    """Compare a full pool with the truth.
+    """Compare a pool of Q-values with the truth.
 
     Parameters
     ----------
     pool
-        Samples of Q-values, (size, states, actions), in any order.
-    recent
-        The samples around which prediction intervals are centred, (m, states, actions): usually
-        the latest one, or the latest few of a pool that has hardly moved in between.
+        Samples of Q-values, (size, states, actions), as NumPy arrays.
     truth, legal
         The true values and which of them count, (states, actions).
     level
         Of the intervals.
+    recent
+        How many of the latest samples serve as centres of prediction intervals: one, or the few
+        between which the pool has hardly moved.
     """
-    ((low, high),) = _intervals(pool, (level,))
-    predicted, credible = _covered(recent, truth, low, high)
+    low, high = posterior.credible_interval(pool, level)
+    predicted, credible = _covered(posterior.in_order(pool)[-recent:], truth, low, high)
     return ValueMetrics(
-        mse=_legal_mean((pool.mean(axis=0, dtype=np.float64) - truth) ** 2, legal),
+        mse=_legal_mean((posterior.mean(pool) - truth) ** 2, legal),
         coverage=_legal_mean(predicted, legal),
         credible_coverage=_legal_mean(credible, legal),
         width=np.asarray((high - low).sum(axis=0) / legal.sum(axis=0)),
@@ -71,39 +75,14 @@ def value_metrics(
 
 
 def calibration(
-    pool: Floats, recent: Floats, truth: Floats, legal: Bools, levels: tuple[float, ...]
+    pool: Pool, truth: Floats, legal: Bools, levels: Sequence[float], *, recent: int = 1
 ) -> tuple[Floats, Floats]:
     """Return prediction and credible coverage at several levels, each (levels, actions)."""
-    pairs = [_covered(recent, truth, low, high) for low, high in _intervals(pool, levels)]
+    centres = posterior.in_order(pool)[-recent:]
+    ends = zip(*posterior.credible_interval(pool, levels), strict=True)
+    pairs = [_covered(centres, truth, low, high) for low, high in ends]
     coverage = np.stack([_legal_mean(predicted, legal) for predicted, _ in pairs])
     return coverage, np.stack([_legal_mean(credible, legal) for _, credible in pairs])
-
-
-def policy_probabilities(pool: Floats, legal: Bools) -> Floats:
-    """Return how often each legal action is the greedy one, (states, actions)."""
-    chosen = np.argmax(np.where(legal, pool, -np.inf), axis=-1)
-    votes = (chosen[..., None] == np.arange(pool.shape[-1])).mean(axis=0)
-    return np.where(legal, votes, 0.0)
-
-
-def _intervals(pool: Floats, levels: tuple[float, ...]) -> list[tuple[Floats, Floats]]:
-    """Return the equal-tailed intervals of all levels from one sort, interpolated linearly."""
-    size = pool.shape[0]
-    columns = np.ascontiguousarray(pool.reshape(size, -1).T)  # sorting along memory is fastest
-    ordered = np.sort(columns, axis=1)
-
-    def quantile(q: float) -> Floats:
-        rank = q * (size - 1)
-        below = int(rank)
-        above = min(below + 1, size - 1)
-        share = rank - below
-        ends = ordered[:, below] * (1 - share) + ordered[:, above] * share
-        return np.asarray(ends.reshape(pool.shape[1:]))
-
-    # A NaN sorts to the end and would leave the lower quantiles untouched; it must show.
-    spoilt = np.isnan(ordered[:, -1]).reshape(pool.shape[1:])
-    tails = [(quantile((1 - level) / 2), quantile((1 + level) / 2)) for level in levels]
-    return [(np.where(spoilt, np.nan, low), np.where(spoilt, np.nan, high)) for low, high in tails]
 
 
 def _covered(recent: Floats, truth: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:

@@ -1,82 +1,380 @@
-"""A replay memory as a ring of fixed size, kept in place.
+"""Replay memory: a ring of transitions, on the device or on the host.
 
-The ring is a NamedTuple of arrays, so it lives inside ``scan`` and ``jit``; carried through a
-loop, or donated to a compiled function, it is updated in place and never copied.
+Both rings offer the same: ``write`` transitions over the oldest ones, ``draw`` a batch with
+uniform numbers, take the ``newest``, count what is ``filled``, and turn into named ``arrays`` and
+back with ``restore``. What one ring has saved the other can read.
+
+* :class:`DeviceRing` is a set of pure functions of one seed's rows, which live inside ``jit`` and
+  are mapped over seeds. Carried through a loop, or donated to a compiled function, the rows are
+  updated in place and never copied.
+* :class:`HostRing` holds NumPy arrays for all seeds, for environments that run in Python.
+
+Observations keep their dtype in both, so that a pixel of an image takes one byte.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 
-from valuetrack.types import Array
+from valuetrack.types import Array, Transition
+
+NDArray = npt.NDArray[Any]
+Arrays = Mapping[str, NDArray]
+
+PREFIX = "replay"
+"""What the names of saved arrays begin with."""
+MOST_WRITTEN = 2**62
+"""Counts of transitions stay below it, so that positions in a ring do not overflow."""
+SCALARS = 4
+"""Action, reward, discount and next action."""
 
 
-class Replay(NamedTuple):
-    """A ring of items.
+@dataclass(frozen=True)
+class Layout:
+    """What one transition looks like.
+
+    Parameters
+    ----------
+    observation_shape, observation_dtype
+        Of one observation.
+    actions
+        How many actions exist.
+    """
+
+    observation_shape: tuple[int, ...]
+    observation_dtype: np.dtype[Any]
+    actions: int
+
+    @property
+    def fields(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and dtype of each field of a transition."""
+        observation = (tuple(self.observation_shape), np.dtype(self.observation_dtype))
+        index, number = ((), np.dtype(np.int32)), ((), np.dtype(np.float32))
+        return {
+            "observation": observation,
+            "action": index,
+            "reward": number,
+            "discount": number,
+            "next_observation": observation,
+            "next_action": index,
+            "next_mask": ((self.actions,), np.dtype(bool)),
+        }
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether observations are stored in the same array as all other numbers."""
+        return np.dtype(self.observation_dtype) == np.float32
+
+    @property
+    def observation_size(self) -> int:
+        """How many numbers an observation has."""
+        return math.prod(self.observation_shape)
+
+    @property
+    def width(self) -> int:
+        """How many float32 numbers a row has."""
+        return SCALARS + self.actions + (2 * self.observation_size if self.is_packed else 0)
+
+    @property
+    def row_bytes(self) -> int:
+        """How many bytes a transition takes on the device."""
+        own = 0 if self.is_packed else np.dtype(self.observation_dtype).itemsize
+        return 4 * self.width + 2 * self.observation_size * own
+
+
+class Rows(NamedTuple):
+    """Transitions as they lie on the device.
 
     Attributes
     ----------
-    storage
-        The pytree of an item, each leaf with a leading axis of the ring's capacity.
-    position
-        Where the next item goes.
-    size
-        How many items there are, at most the capacity.
+    numbers
+        One row of float32 per transition. Actions and masks are small integers, which float32
+        holds exactly.
+    observations
+        The observation and the next one, (..., 2, *shape), in their own dtype. An empty tuple if
+        they are float32 and part of ``numbers``: one slice to write, one gather to read.
     """
 
-    storage: Any
-    position: Array
-    size: Array
+    numbers: Array
+    observations: Any
+
+
+@dataclass(frozen=True)
+class DeviceRing:
+    """One seed's ring as pure functions.
+
+    Parameters
+    ----------
+    layout
+        What a transition looks like.
+    capacity
+        How many transitions fit, a multiple of ``block``.
+    block
+        How many are written at a time. A write never wraps around the end.
+    """
+
+    layout: Layout
+    capacity: int
+    block: int
+
+    def __post_init__(self) -> None:
+        """Refuse a capacity that is not made of whole blocks."""
+        if self.capacity < 1 or self.capacity % self.block:
+            raise ValueError(
+                f"The capacity of a ring is a positive multiple of the {self.block} transitions "
+                f"written at a time, which {self.capacity} is not."
+            )
+
+    def init(self) -> Rows:
+        """Return an empty ring."""
+        layout = self.layout
+        numbers = jnp.zeros((self.capacity, layout.width))
+        if layout.is_packed:
+            return Rows(numbers, ())
+        shape = (self.capacity, 2, *layout.observation_shape)
+        return Rows(numbers, jnp.zeros(shape, layout.observation_dtype))
+
+    def pack(self, transitions: Transition) -> Rows:
+        """Turn transitions, with any leading axes, into rows."""
+        layout, t = self.layout, transitions
+        xp: Any = jnp if isinstance(t.action, jax.Array) else np
+        lead = t.action.shape
+        scalars = xp.stack([t.action, t.reward, t.discount, t.next_action], axis=-1)
+        rest = [scalars, t.next_mask]
+        own: Any = ()
+        if layout.is_packed:
+            both = (t.observation, t.next_observation)
+            rest = [*(part.reshape(*lead, -1) for part in both), *rest]
+        else:
+            own = xp.stack([t.observation, t.next_observation], axis=len(lead))
+            own = own.astype(layout.observation_dtype)
+        numbers = xp.concatenate([part.astype(np.float32) for part in rest], axis=-1)
+        return Rows(numbers, own)
+
+    def unpack(self, rows: Rows) -> Transition:
+        """Turn rows, with any leading axes, back into transitions."""
+        layout, numbers = self.layout, rows.numbers
+        lead = numbers.shape[:-1]
+        if layout.is_packed:
+            size, shape = layout.observation_size, (*lead, *layout.observation_shape)
+            observation = numbers[..., :size].reshape(shape)
+            following = numbers[..., size : 2 * size].reshape(shape)
+            numbers = numbers[..., 2 * size :]
+        else:
+            before = (slice(None),) * len(lead)
+            observation, following = (rows.observations[(*before, i)] for i in range(2))
+        return Transition(
+            observation=observation,
+            action=numbers[..., 0].astype(np.int32),
+            reward=numbers[..., 1],
+            discount=numbers[..., 2],
+            next_observation=following,
+            next_action=numbers[..., 3].astype(np.int32),
+            next_mask=numbers[..., SCALARS:] > 0.5,
+        )
+
+    def write(self, ring: Rows, new: Rows, writes: Any) -> Rows:
+        """Write one block; ``writes`` is how many were written before, one number for all seeds."""
+        position = writes % (self.capacity // self.block) * self.block
+
+        def leaf(stored: Array, block: Array) -> Array:
+            return jax.lax.dynamic_update_slice_in_dim(stored, block, position, axis=0)
+
+        written: Rows = jax.tree.map(leaf, ring, new)
+        return written
+
+    def filled(self, writes: Any) -> Any:
+        """Return how many transitions a ring holds after so many writes, traced or not."""
+        whole = self.capacity // self.block
+        smaller = min if isinstance(writes, int) else jnp.minimum
+        return smaller(writes, whole) * self.block
+
+    def draw(self, ring: Rows, uniforms: Array, writes: Any) -> Transition:
+        """Draw uniformly with replacement: one transition per number in [0, 1).
+
+        At least one block must have been written; compiled code cannot check that.
+        """
+        size = self.filled(writes)
+        chosen = jnp.minimum((uniforms * size).astype(jnp.int32), size - 1)
+        return self.unpack(jax.tree.map(lambda stored: stored[chosen], ring))
+
+    def newest(self, ring: Rows, writes: Any) -> Transition:
+        """Return the block that was written last, (block, ...)."""
+        position = (writes - 1) % (self.capacity // self.block) * self.block
+
+        def leaf(stored: Array) -> Array:
+            return jax.lax.dynamic_slice_in_dim(stored, position, self.block, axis=0)
+
+        return self.unpack(jax.tree.map(leaf, ring))
+
+    def arrays(self, rings: Rows, writes: int) -> dict[str, NDArray]:
+        """Return the filled rows of all seeds as named arrays.
+
+        ``rings`` are NumPy arrays, each with a leading axis of seeds: a slice on the device would
+        be compiled anew for each length.
+        """
+        filled = self.filled(writes)
+        rows = self.unpack(jax.tree.map(lambda stored: stored[:, :filled], rings))
+        written = np.full(len(rings.numbers), writes * self.block, np.int64)
+        return _named(rows, written)
+
+    def restore(self, arrays: Arrays, seeds: int, writes: int) -> Rows:
+        """Return the rings of all seeds that hold what was saved after so many writes.
+
+        Raises
+        ------
+        ValueError
+            If the arrays are not those of such rings.
+        """
+        written = _saved_written(arrays, seeds, writes * self.block)
+        if (written != writes * self.block).any():
+            raise ValueError("the saved replay memory counts transitions that cannot exist")
+        filled = self.filled(writes)
+        saved = self.pack(_saved_rows(arrays, self.layout, seeds, filled))
+
+        def leaf(rows: Any) -> NDArray:
+            ring = np.zeros((seeds, self.capacity, *rows.shape[2:]), rows.dtype)
+            ring[:, :filled] = rows
+            return ring
+
+        rings: Rows = jax.tree.map(leaf, saved)
+        return rings
+
+
+class HostRing:
+    """Rings of transitions in NumPy arrays, one per seed.
+
+    Nothing is copied but what is written and what is drawn.
+
+    Parameters
+    ----------
+    layout
+        What a transition looks like.
+    seeds, capacity
+        How many rings, and how many transitions fit into each.
+    """
+
+    def __init__(self, layout: Layout, seeds: int, capacity: int) -> None:
+        self.layout, self.capacity = layout, capacity
+        self.written = np.zeros(seeds, np.int64)
+        self.rows = host_transitions(
+            **{
+                name: np.zeros((seeds, capacity, *shape), dtype)
+                for name, (shape, dtype) in layout.fields.items()
+            }
+        )
 
     @property
-    def capacity(self) -> int:
-        """How many items fit."""
-        return int(jax.tree.leaves(self.storage)[0].shape[0])
+    def filled(self) -> NDArray:
+        """How many transitions each seed holds."""
+        return np.minimum(self.written, self.capacity)
+
+    def write(self, which: NDArray, owner: NDArray, transitions: Transition) -> None:
+        """Write the transitions of the environments ``which``.
+
+        ``owner`` is every environment's seed; those of a seed stand side by side.
+        """
+        seeds = owner[which]
+        # Each environment writes behind those of its seed that come before it.
+        turn = np.arange(len(which)) - np.searchsorted(seeds, seeds)
+        position = (self.written[seeds] + turn) % self.capacity
+        for ring, new in zip(self._rings, transitions, strict=True):
+            ring[seeds, position] = new[which]
+        self.written += np.bincount(seeds, minlength=len(self.written))
+
+    def draw(self, uniforms: NDArray) -> Transition:
+        """Draw uniformly from each seed's own transitions.
+
+        ``uniforms`` has the shape (seeds, ...), and so have the transitions.
+        """
+        lead = (-1, *(1,) * (uniforms.ndim - 1))
+        size = self.filled.reshape(lead)
+        chosen = np.minimum((uniforms * size).astype(np.int64), size - 1)
+        seed = np.arange(len(uniforms)).reshape(lead)
+        return Transition(*(ring[seed, chosen] for ring in self._rings))
+
+    def newest(self, count: int) -> Transition:
+        """Return the last transitions of every seed, (seeds, count, ...), in the order of time.
+
+        A seed that holds fewer repeats them.
+        """
+        age = (count - 1 - np.arange(count)) % np.maximum(self.filled, 1)[:, None]
+        where = (self.written[:, None] - 1 - age) % self.capacity
+        seed = np.arange(len(self.written))[:, None]
+        return Transition(*(ring[seed, where] for ring in self._rings))
+
+    def clear(self) -> None:
+        """Hold no transition, as at the beginning."""
+        self.written[:] = 0
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return the rows up to the last one that is filled, as named arrays."""
+        filled = int(self.filled.max())
+        return _named(Transition(*(ring[:, :filled] for ring in self._rings)), self.written)
+
+    def restore(self, arrays: Arrays, most: int = MOST_WRITTEN) -> None:
+        """Hold what was saved; ``most`` is how many transitions a seed can have written.
+
+        Raises
+        ------
+        ValueError
+            If the arrays are not those of rings of this size.
+        """
+        seeds = len(self.written)
+        written = _saved_written(arrays, seeds, most)
+        filled = int(np.minimum(written, self.capacity).max())
+        saved = _saved_rows(arrays, self.layout, seeds, filled)
+        self.written = written.copy()
+        self.rows = jax.tree.map(self._ring, saved)
+
+    def _ring(self, rows: NDArray) -> NDArray:
+        """Return a new ring that begins with these rows; the rest of it takes no memory yet."""
+        ring = np.zeros((len(rows), self.capacity, *rows.shape[2:]), rows.dtype)
+        ring[:, : rows.shape[1]] = rows
+        return ring
+
+    @property
+    def _rings(self) -> tuple[Any, ...]:
+        return self.rows
 
 
-def init(example: Any, capacity: int) -> Replay:
-    """Make an empty ring for items with the structure, shapes and dtypes of ``example``."""
-    if capacity < 1:
-        raise ValueError(f"A replay memory needs a capacity of at least 1, not {capacity}.")
-
-    def room(leaf: Any) -> Array:
-        leaf = jnp.asarray(leaf)
-        return jnp.zeros((capacity, *leaf.shape), leaf.dtype)
-
-    return Replay(jax.tree.map(room, example), jnp.int32(0), jnp.int32(0))
+def host_transitions(**fields: Any) -> Transition:
+    """Return transitions of NumPy arrays, which have the same fields as those on the device."""
+    return Transition(**fields)
 
 
-def add(replay: Replay, items: Any) -> Replay:
-    """Put in a batch of items (leading axis of any length up to the capacity), oldest out."""
-    counts = {leaf.shape[0] for leaf in jax.tree.leaves(items)}
-    if len(counts) != 1:
-        raise ValueError(f"Items need one leading axis of the same length; theirs are {counts}.")
-    (count,) = counts
-    capacity = replay.capacity
-    if count > capacity:
-        raise ValueError(f"{count} items do not fit into a replay memory of {capacity}.")
-    where = (replay.position + jnp.arange(count, dtype=jnp.int32)) % capacity
-
-    def write(stored: Array, new: Array) -> Array:
-        new = jnp.asarray(new, stored.dtype)
-        if count == 1:  # a slice is cheaper than a scatter, and one item never wraps around
-            return jax.lax.dynamic_update_slice_in_dim(stored, new, replay.position, axis=0)
-        return stored.at[where].set(new, unique_indices=True)
-
-    return Replay(
-        storage=jax.tree.map(write, replay.storage, items),
-        position=(replay.position + count) % capacity,
-        size=jnp.minimum(replay.size + count, capacity),
-    )
+def _named(rows: Any, written: NDArray) -> dict[str, NDArray]:
+    named = {f"{PREFIX}.{name}": np.asarray(part) for name, part in rows._asdict().items()}
+    return {f"{PREFIX}.written": written, **named}
 
 
-def sample(key: Array, replay: Replay, batch_size: int) -> Any:
-    """Draw a batch uniformly with replacement from the items that are there.
+def _saved_written(arrays: Arrays, seeds: int, most: int) -> NDArray:
+    """Return how many transitions each seed had written, if that can be."""
+    written = arrays.get(f"{PREFIX}.written")
+    if written is None or written.shape != (seeds,) or written.dtype != np.int64:
+        raise ValueError("the saved replay memory does not fit")
+    if (written < 0).any() or (written > min(most, MOST_WRITTEN - 1)).any():
+        raise ValueError("the saved replay memory counts transitions that cannot exist")
+    return written
 
-    The ring must hold at least one item; a compiled function cannot check that for the caller.
-    """
-    chosen = jax.random.randint(key, (batch_size,), 0, replay.size)
-    return jax.tree.map(lambda stored: stored[chosen], replay.storage)
+
+def _saved_rows(arrays: Arrays, layout: Layout, seeds: int, filled: int) -> Transition:
+    """Return the saved transitions, (seeds, filled, ...), if they fit the layout."""
+    saved = {}
+    for name, (shape, dtype) in layout.fields.items():
+        rows = arrays.get(f"{PREFIX}.{name}")
+        if rows is None or rows.shape != (seeds, filled, *shape) or rows.dtype != dtype:
+            raise ValueError("the saved replay memory does not fit")
+        saved[name] = rows
+    for chosen in (saved["action"], saved["next_action"]):
+        if ((chosen < 0) | (chosen >= layout.actions)).any():
+            raise ValueError("the saved replay memory holds actions that do not exist")
+    return host_transitions(**saved)

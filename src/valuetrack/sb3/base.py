@@ -22,6 +22,7 @@ from valuetrack.algorithms import ALGORITHMS, Algorithm, Estimate
 from valuetrack.algorithms.build import Task, loop_settings
 from valuetrack.algorithms.estimate import INITIAL
 from valuetrack.algorithms.options import Options, parse
+from valuetrack.replay import host_transitions
 from valuetrack.sb3.learner import ModelLearner, Programs
 from valuetrack.sb3.names import (
     check_count,
@@ -31,7 +32,6 @@ from valuetrack.sb3.names import (
     option_defaults,
 )
 from valuetrack.sb3.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, ValuePolicy
-from valuetrack.training.memory import on_host
 from valuetrack.types import Transition
 
 NDArray = npt.NDArray[Any]
@@ -47,7 +47,7 @@ def programs(algorithm: str, task: Task, options: Options) -> Programs:
     """Return an agent's functions; models with the same options compile them once."""
     agent = ALGORITHMS[algorithm].build(task, options)
     settings = loop_settings(options, agent, seeds=1)
-    return Programs(agent, settings.parameter_samples, settings.thinning)
+    return Programs(agent, settings.pool_size, settings.thinning)
 
 
 def _load_arguments() -> Mapping[str, inspect.Parameter]:
@@ -345,7 +345,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
 
         action = column(drawn.actions).astype(np.int32) - self.policy.first_action
         gamma = self.gamma if drawn.discounts is None else column(drawn.discounts)
-        return on_host(
+        return host_transitions(
             observation=batches(drawn.observations),
             action=action,
             reward=column(drawn.rewards),

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from valuetrack import rng
+from valuetrack import posterior, rng
 from valuetrack.algorithms.views import Views
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.learner import Learner, LearnerState
-from valuetrack.training import samples
-from valuetrack.training.update import Learned, update
-from valuetrack.types import Array, Params, Transition
+from valuetrack.posterior import Pool
+from valuetrack.training.update import Learned, start, update
+from valuetrack.types import Array, Transition
 
 NDArray = npt.NDArray[Any]
 
@@ -30,19 +30,13 @@ class ModelState(NamedTuple):
 
     Attributes
     ----------
-    agent
-        The current sample, the target network and the number of updates.
-    samples
-        The pool of parameter samples, each leaf with a leading axis.
-    diverged
-        The first update after which something was not finite, or -1.
+    learned
+        The current sample, the target network, the pool of parameter samples.
     key
         The random key from which every update derives its own.
     """
 
-    agent: LearnerState
-    samples: Params
-    diverged: Array
+    learned: Learned
     key: Array
 
 
@@ -67,22 +61,20 @@ class Programs:
 
     def _start(self, key: Array) -> ModelState:
         # Split as by valuetrack's own trainers, so that a seed begins with the same parameters.
-        agent = self.agent.init(jax.random.split(key, 3)[1])
-        pool = samples.empty(agent.sampler.params, self.pool_size)
-        return ModelState(agent, pool, jnp.int32(-1), noise_key(key))
+        learned = start(self.agent, jax.random.split(key, 3)[1], self.pool_size)
+        return ModelState(learned, noise_key(key))
 
     def _update(self, state: ModelState, batches: Transition) -> tuple[ModelState, Array]:
         """Make one update on each batch; return the mean squared residuals."""
 
         def update_once(state: ModelState, batch: Transition) -> tuple[ModelState, Array]:
-            done = state.agent.sampler.updates
+            done = state.learned.learner.sampler.updates
             key = jax.random.fold_in(state.key, done)
-            before = Learned(state.agent, state.samples, state.diverged)
             # SB3 counts environment steps between two copies; `copy_target` makes them.
             learned, residual = update(
-                self.agent, key, before, batch, done, thinning=self.thinning, refresh=False
+                self.agent, key, state.learned, batch, done, thinning=self.thinning, refresh=False
             )
-            return ModelState(*learned, state.key), residual
+            return ModelState(learned, state.key), residual
 
         return jax.lax.scan(update_once, state, batches)
 
@@ -108,12 +100,12 @@ class ModelLearner:
     @property
     def updates(self) -> int:
         """How many updates there have been."""
-        return int(self.state.agent.sampler.updates)
+        return int(self._learner.sampler.updates)
 
     @property
     def diverged(self) -> int:
         """The first update after which something was not finite, or -1."""
-        return int(self.state.diverged)
+        return int(self.state.learned.diverged)
 
     def update(self, batches: Transition) -> NDArray:
         """Make one update on each batch, all in one call; return the mean squared residuals.
@@ -130,29 +122,35 @@ class ModelLearner:
 
     def copy_target(self) -> None:
         """Give the target network the current parameters."""
-        agent = self.state.agent
-        target = self.programs.copy(agent.sampler.params)
-        self.state = self.state._replace(agent=agent._replace(target=target))
+        learner = self._learner
+        target = self.programs.copy(learner.sampler.params)
+        learned = self.state.learned._replace(learner=learner._replace(target=target))
+        self.state = self.state._replace(learned=learned)
 
     def greedy(self, observations: NDArray, actions: int) -> NDArray:
         """Return the best action of the current sample for each observation."""
         every = np.ones((len(observations), actions), bool)
-        action, _ = self.programs.views.choose(self.state.agent, observations, every)
+        action, _ = self.programs.views.choose(self._learner, observations, every)
         return np.asarray(action)
 
     def values(self, observations: NDArray) -> NDArray:
         """Return the Q-values of the current sample, (n, actions)."""
-        (values,) = np.asarray(self.programs.views.values(self.state.agent, observations))
+        (values,) = np.asarray(self.programs.views.values(self._learner, observations))
         return np.asarray(values)
 
     def values_of_pool(self, observations: NDArray) -> NDArray:
         """Return the Q-values of all kept samples, from the oldest on: (samples, n, actions)."""
-        p, state = self.programs, self.state
-        order = samples.newest_first(p.pool_size, self.updates, p.thinning)
-        if not order:
+        pool = self.state.learned.pool
+        if not isinstance(pool, Pool) or not self.updates:
             return self.values(observations)[None]
-        drawn = p.views.values_of_pool(state.agent, state.samples, observations)
-        return np.asarray(drawn)[order[::-1], 0]
+        views = self.programs.views
+        drawn = views.values_of_pool(self._learner, pool.samples, observations)
+        ordered: NDArray = np.asarray(drawn)[posterior.order(pool), 0]
+        return ordered
+
+    @property
+    def _learner(self) -> LearnerState:
+        return self.state.learned.learner
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return a copy of the whole state as named tensors, and how the pool is to be read."""
@@ -196,7 +194,7 @@ def noise_key(key: Array) -> Array:
 
 
 def _named_leaves(state: ModelState) -> dict[str, Any]:
-    """Return the arrays under names such as ``agent.sampler.params.body.0.w``."""
+    """Return the arrays under names such as ``learned.learner.sampler.params.body.0.w``."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 

@@ -26,7 +26,6 @@ NAMED_BY_SB3 = {
     "hidden": "give policy_kwargs=dict(net_arch=[...])",
     "activation": "give policy_kwargs=dict(activation_fn=...)",
     "convolutions": "give policy_kwargs=dict(convolutions=[...])",
-    "overlap": "SB3 steps environments and learns in turn",
     "form": NO_NEXT_ACTION,
     "gradient": NO_NEXT_ACTION,
 }

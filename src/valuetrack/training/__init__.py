@@ -1,5 +1,1 @@
-"""Training loops: compiled for environments written in JAX."""
-
-from valuetrack.programs import replace_damaged
-
-replace_damaged()  # here, since every process that compiles a training comes past
+"""Training: one update, one protocol, and a trainer each for environments in JAX and in Python."""

@@ -16,7 +16,7 @@ from valuetrack.policies import greedy, masked_max
 from valuetrack.types import Array
 
 VALUES_KEY = rng.key(0)
-"""The key of values that are asked for once; it is the same each time, and so are they."""
+"""The key of values that are asked for outside of training: the same key, the same values."""
 
 
 class Episodes(NamedTuple):
@@ -38,13 +38,13 @@ class Episodes(NamedTuple):
 
 
 def greedy_choice(
-    agent: Learner, state: LearnerState, observation: Array, mask: Array
+    learner: Learner, state: LearnerState, observation: Array, mask: Array
 ) -> tuple[Array, Array]:
     """Return the legal action of the largest value, and this value.
 
-    Values are averaged over heads where there are some.
+    The values of several heads are averaged.
     """
-    values = jnp.mean(agent.values(VALUES_KEY, state, observation), axis=0)
+    values = jnp.mean(learner.values(VALUES_KEY, state, observation), axis=0)
     return greedy(values, mask), masked_max(values, mask)
 
 
@@ -60,7 +60,7 @@ class _Played(NamedTuple):
 
 def evaluate_compiled(
     env: Environment[Any],
-    agent: Learner,
+    learner: Learner,
     state: LearnerState,
     key: Array,
     episodes: int,
@@ -77,7 +77,7 @@ def evaluate_compiled(
 
     def choose(envs: Any) -> tuple[Array, Array]:
         observation, mask = jax.vmap(env.observe)(envs), jax.vmap(env.action_mask)(envs)
-        return greedy_choice(agent, state, observation, mask)
+        return greedy_choice(learner, state, observation, mask)
 
     def goes_on(played: _Played) -> Array:
         return ~jnp.all(played.over) & (played.step < limit)
@@ -106,10 +106,10 @@ def evaluate_compiled(
 def evaluate_on_host(
     choose: Any, lanes: Lanes, seeds: Any, episodes: int, *, limit: int, discount: float
 ) -> Episodes:
-    """Play episodes in Gymnasium lanes, each lane its own, and so many of them.
+    """Play the same number of episodes in every Gymnasium lane.
 
     So short episodes do not count more often than long ones. ``choose`` takes observations and
-    masks, one row a lane, and returns actions and their values. An episode longer than ``limit``
+    masks, one row per lane, and returns actions and their values. An episode longer than ``limit``
     steps counts with what it has by then, and what follows as another one.
     """
     places = lanes.reset(seeds)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from valuetrack import posterior
 from valuetrack.learner import Learner, LearnerState
-from valuetrack.training import samples
-from valuetrack.types import Array, Params, Transition
+from valuetrack.posterior import Pool
+from valuetrack.types import Array, Transition
 
 
 class Learned(NamedTuple):
@@ -19,21 +20,22 @@ class Learned(NamedTuple):
     ----------
     learner
         The learner's state.
-    samples
-        The last parameter samples, each leaf with a leading axis; an empty tuple if none are kept.
+    pool
+        The last parameter samples, weighted by their step sizes; an empty tuple if none are kept.
     diverged
         The first update after which something was not finite, or -1.
     """
 
     learner: LearnerState
-    samples: Params
+    pool: Pool | tuple[()]
     diverged: Array
 
 
 def start(learner: Learner, key: Array, pool_size: int) -> Learned:
     """Return a fresh learner with an empty pool."""
     state = learner.init(key)
-    return Learned(state, samples.empty(state.sampler.params, pool_size), jnp.int32(-1))
+    pool = posterior.init(state.sampler.params, pool_size) if pool_size else ()
+    return Learned(state, pool, jnp.int32(-1))
 
 
 def update(
@@ -41,7 +43,7 @@ def update(
     key: Array,
     learned: Learned,
     batch: Transition,
-    done: Array,
+    done: Any,
     *,
     thinning: int = 1,
     refresh: bool = True,
@@ -56,20 +58,24 @@ def update(
         How many updates came before; the same number for all seeds, so that a pool is written by
         one slice under ``vmap``.
     thinning
-        The pool keeps one sample per this many updates.
+        The pool keeps one sample per this many updates: the last of them. The newest sample is
+        always there, as it has its slot until the next one comes.
     refresh
-        Whether to refresh the target network when it is due. Whoever refreshes it by a clock of
-        their own, as Stable-Baselines3 does, says no.
+        Whether to refresh the target network when it is due. Callers that refresh it by a clock
+        of their own, as Stable-Baselines3 does, say no.
     """
     state, info = learner.update(key, learned.learner, batch)
     if refresh:
         state = refresh_when_due(learner, state, done)
-    kept = samples.keep(learned.samples, state.sampler.params, done, thinning)
-    diverged = samples.first_divergence(learned.diverged, info, done)
-    return Learned(state, kept, diverged), info.mean_squared_residual
+    pool = learned.pool
+    if isinstance(pool, Pool):
+        slot = (done // thinning) % pool.size
+        pool = posterior.add(pool, state.sampler.params, info.step_size, slot)
+    diverged = jnp.where((learned.diverged < 0) & ~info.finite, done + 1, learned.diverged)
+    return Learned(state, pool, diverged), info.mean_squared_residual
 
 
-def refresh_when_due(learner: Learner, state: LearnerState, done: Array) -> LearnerState:
+def refresh_when_due(learner: Learner, state: LearnerState, done: Any) -> LearnerState:
     """Refresh the target network after the first update and every ``target_every`` updates."""
     if learner.target_every is None:
         return state

@@ -1,21 +1,22 @@
-"""A function of one seed as a function of many, on all cores."""
+"""Seeds in groups: a function of one seed as a function of many, on all cores."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from valuetrack import rng
+from valuetrack.learner import Learner
 
 Axes = int | None | tuple[int | None, ...]
 
 NUMBERS_TOGETHER = 450_000
-"""How many numbers the seeds of a group have together, which is what caches of a core hold."""
+"""How many numbers the seeds of a group have together: what the caches of a core hold."""
 
 
 def over_seeds(
@@ -115,18 +116,6 @@ class Groups:
                 started.append(thread.submit(program, *given).result())
         return started
 
-    def start_behind(
-        self, programs: Sequence[Program], arguments: Sequence[tuple[Any, ...]]
-    ) -> list[Future[Any]]:
-        """Start each group's program in its own thread, so that other programs run meanwhile.
-
-        What one thread starts runs in turn: a program started here waits for none of these.
-        """
-        for program, given in zip(programs, arguments, strict=True):
-            program.compile(*given)
-        each = zip(self._threads, programs, arguments, strict=True)
-        return [thread.submit(program, *given) for thread, program, given in each]
-
     def split(self, tree: Any) -> list[Any]:
         """Cut the leading axis of all leaves into the groups' parts."""
         if len(self.sizes) == 1:
@@ -146,11 +135,11 @@ class Groups:
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
-def groups_for(agent: Any, seeds: int, batch: int) -> Groups:
-    """Return groups of as many of an agent's seeds as a core had better train at a time."""
+def groups_for(learner: Learner, seeds: int, batch: int) -> Groups:
+    """Return groups of as many of a learner's seeds as a core had better train at a time."""
     if jax.default_backend() != "cpu":
         return Groups(seeds)
-    params = jax.eval_shape(agent.init, rng.key(0)).sampler.params
+    params = jax.eval_shape(learner.init, rng.key(0)).sampler.params
     return Groups(seeds, most=seeds_together(params, batch))
 
 
@@ -169,7 +158,7 @@ def seeds_together(params: Any, batch: int) -> int:
 
 
 def default_groups() -> int:
-    """Return how many groups compute at the same time: one for each core this process may use."""
+    """Return how many groups compute at the same time: one per core this process may use."""
     return available_cores() if jax.default_backend() == "cpu" else 1
 
 

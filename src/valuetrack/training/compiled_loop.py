@@ -1,0 +1,265 @@
+r"""The compiled training loop: everything from acting to the pool of samples under one ``jit``.
+
+One *cycle* is a number of environment steps followed by one or more updates. Counters that are
+the same for all seeds (:class:`~valuetrack.training.trainer.Clock`) stay apart from what each seed
+carries (:class:`SeedState`), so that under ``vmap`` a ring is written by one slice for all seeds
+and not by a scatter.
+
+A seed's random numbers come from its own key alone: they do not depend on the seeds beside it or
+on the number of devices.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from valuetrack.envs.base import Environment
+from valuetrack.learner import Learner, LearnerState
+from valuetrack.measurement import discount_of
+from valuetrack.replay import DeviceRing, Layout, Rows
+from valuetrack.training.trainer import Clock, Settings, Trace
+from valuetrack.training.update import Learned, start, update
+from valuetrack.types import Array, Transition
+
+
+class SeedState(NamedTuple):
+    """What one seed carries through the loop.
+
+    Attributes
+    ----------
+    key
+        The seed's random key.
+    env, action
+        The environments' states, and the action already chosen in each.
+    learned
+        The learner, its pool, and whether it has diverged.
+    replay
+        A ring of transitions; on-policy it holds those of one cycle.
+    values
+        The tracked values after the last updates, (room, heads, states, actions).
+    episode_return
+        The rewards of the running episode so far, in each environment.
+    """
+
+    key: Array
+    env: Any
+    action: Array
+    learned: Learned
+    replay: Rows
+    values: Array
+    episode_return: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """The training loop of one seed as pure functions, to be mapped over many.
+
+    Parameters
+    ----------
+    env, learner, settings
+        Who learns where, and how acting and learning take turns.
+    tracked
+        The observations at which the learner's values are recorded after every update.
+    room
+        For how many updates there is room in the ring of tracked values.
+    """
+
+    env: Environment[Any]
+    learner: Learner
+    settings: Settings
+    tracked: Array
+    room: int = 1
+
+    def init(self, key: Array) -> SeedState:
+        """Start a seed: a fresh learner in fresh environments."""
+        key, learner_key, start_key = jax.random.split(key, 3)
+        learned = start(self.learner, learner_key, self.settings.pool_size)
+        uniforms = self._split(
+            jax.random.uniform(start_key, (self.settings.environments, self._uniforms_per_step))
+        )
+        env = jax.vmap(self.env.reset)(uniforms.reset)
+        values = jax.eval_shape(self.learner.values, key, learned.learner, self.tracked)
+        return SeedState(
+            key=key,
+            env=env,
+            action=self._choose(learned.learner, env, uniforms.policy, jnp.int32(0)),
+            learned=learned,
+            replay=self.ring.init(),
+            values=jnp.zeros((self.room, *values.shape)),
+            episode_return=jnp.zeros(self.settings.environments),
+        )
+
+    def collect(self, seed: SeedState, clock: Clock, cycles: Any) -> tuple[SeedState, Clock, Trace]:
+        """Run cycles that only fill the replay memory; their number may be traced."""
+        return self._run(seed, clock, cycles, learn=False)
+
+    def train(self, seed: SeedState, clock: Clock, cycles: Any) -> tuple[SeedState, Clock, Trace]:
+        """Run cycles that end with updates; their number may be traced."""
+        return self._run(seed, clock, cycles, learn=True)
+
+    def _run(
+        self, seed: SeedState, clock: Clock, cycles: Any, *, learn: bool
+    ) -> tuple[SeedState, Clock, Trace]:
+        def body(_: Any, carry: tuple[SeedState, Clock, Trace]) -> tuple[SeedState, Clock, Trace]:
+            seed, clock, total = carry
+            seed, trace = self._cycle(seed, clock, learn=learn)
+            updates = self.settings.updates_per_cycle if learn else 0
+            clock = clock._replace(cycles=clock.cycles + 1, updates=clock.updates + updates)
+            return seed, clock, jax.tree.map(jnp.add, total, trace)
+
+        nothing = Trace(jnp.zeros(()), jnp.zeros(()), jnp.int32(0), jnp.zeros(()))
+        result: tuple[SeedState, Clock, Trace] = jax.lax.fori_loop(
+            0, cycles, body, (seed, clock, nothing)
+        )
+        return result
+
+    def _cycle(self, seed: SeedState, clock: Clock, *, learn: bool) -> tuple[SeedState, Trace]:
+        """Act, remember, update: with all uniform numbers of the cycle from one draw."""
+        settings = self.settings
+        key, uniform_key, update_key = jax.random.split(seed.key, 3)
+        acting = (settings.steps_per_update, settings.environments, self._uniforms_per_step)
+        batches = (settings.updates_per_cycle, settings.batch_size)
+        drawn = jax.random.uniform(uniform_key, (math.prod(acting) + math.prod(batches),))
+        for_acting, for_batches = jnp.split(drawn, [math.prod(acting)])
+        first_step = clock.cycles * settings.transitions_per_cycle
+
+        seed = seed._replace(key=key)
+        seed, rows, trace = self._act(seed, for_acting.reshape(acting), first_step)
+        seed = seed._replace(replay=self.ring.write(seed.replay, rows, clock.remembered))
+        if learn:
+            seed, residual = self._learn(seed, clock, update_key, for_batches.reshape(batches))
+            trace = trace._replace(squared_residual=residual)
+        return seed, trace
+
+    def _act(
+        self, seed: SeedState, uniforms: Array, first_step: Any
+    ) -> tuple[SeedState, Rows, Trace]:
+        """Take the steps of a cycle, during which the learner does not change."""
+
+        def body(carry: tuple[Any, Array, Array], inputs: tuple[Array, Array]) -> Any:
+            env, action, so_far = carry
+            env, action, row, reward, over = self._step(seed.learned.learner, env, action, *inputs)
+            so_far = so_far + reward
+            finished = jnp.where(over, so_far, 0.0)
+            return (env, action, jnp.where(over, 0.0, so_far)), (row, reward, finished, over)
+
+        count = self.settings.environments
+        steps = first_step + count * jnp.arange(self.settings.steps_per_update)
+        (env, action, so_far), (rows, reward, finished, over) = jax.lax.scan(
+            body, (seed.env, seed.action, seed.episode_return), (uniforms, steps)
+        )
+        trace = Trace(jnp.sum(reward), jnp.sum(finished), jnp.sum(over), jnp.zeros(()))
+        rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
+        return seed._replace(env=env, action=action, episode_return=so_far), rows, trace
+
+    def _step(
+        self, learner: LearnerState, env: Any, action: Array, uniforms: Array, step: Array
+    ) -> tuple[Any, Array, Rows, Array, Array]:
+        """Step every environment once; start a new episode where one is over."""
+        count = self.settings.environments
+        drawn = self._split(uniforms)
+        after = jax.vmap(self.env.step)(env, action, drawn.step)
+        fresh = jax.vmap(self.env.reset)(drawn.reset)
+        over = after.terminated | after.truncated
+        # An action is needed at s', for the transition, and where the environment really goes on,
+        # which is a fresh start if the episode is over: both in one pass through the network.
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), after.state, fresh)
+        actions = self._choose(learner, both, jnp.tile(drawn.policy, (2, 1)), step)
+        transition = Transition(
+            observation=jax.vmap(self.env.observe)(env),
+            action=action,
+            reward=after.reward,
+            discount=discount_of(self.settings.discount, after.terminated),
+            next_observation=after.observation,
+            next_action=actions[:count],
+            next_mask=jax.vmap(self.env.action_mask)(after.state),
+        )
+        go_on = jax.tree.map(lambda f, s: jnp.where(_like(over, f), f, s), fresh, after.state)
+        action = jnp.where(over, actions[count:], actions[:count])
+        return go_on, action, self.ring.pack(transition), after.reward, over
+
+    def _choose(self, learner: LearnerState, env: Any, uniforms: Array, step: Array) -> Array:
+        observation = jax.vmap(self.env.observe)(env)
+        mask = jax.vmap(self.env.action_mask)(env)
+        epsilon = self.settings.exploration(step)
+        return self.learner.act(learner, observation, mask, uniforms, epsilon)
+
+    def _learn(
+        self, seed: SeedState, clock: Clock, key: Array, uniforms: Array
+    ) -> tuple[SeedState, Array]:
+        """Make the updates of a cycle, whose transitions are written already."""
+        settings, ring, memory = self.settings, self.ring, seed.replay
+        writes = clock.remembered + 1
+        on_policy = settings.replay_capacity is None
+        newest = ring.newest(memory, writes) if on_policy else None
+
+        def update_once(carry: tuple[SeedState, Array], inputs: tuple[Array, Array]) -> Any:
+            seed, done = carry
+            update_key, uniforms = inputs
+            batch = ring.draw(memory, uniforms, writes) if newest is None else newest
+            seed, residual = self._update(seed, done, update_key, batch)
+            return (seed, done + 1), residual
+
+        # The memory does not change meanwhile, and carried through the scan it would be copied.
+        nothing: Any = ()
+        begin: Any = (seed._replace(replay=nothing), clock.updates)
+        if settings.updates_per_cycle == 1:
+            (seed, _), residual = update_once(begin, (key, uniforms[0]))
+        else:
+            keys = jax.random.split(key, settings.updates_per_cycle)
+            (seed, _), residuals = jax.lax.scan(update_once, begin, (keys, uniforms))
+            residual = jnp.mean(residuals)
+        return seed._replace(replay=memory), residual
+
+    def _update(
+        self, seed: SeedState, done: Array, key: Array, batch: Transition
+    ) -> tuple[SeedState, Array]:
+        """Update the learner, and record its tracked values; ``done`` counts the updates."""
+        learned, residual = update(
+            self.learner, key, seed.learned, batch, done, thinning=self.settings.thinning
+        )
+        values = self.learner.values(jax.random.fold_in(key, 1), learned.learner, self.tracked)
+        ring = jax.lax.dynamic_update_slice_in_dim(
+            seed.values, values[None], done % self.room, axis=0
+        )
+        return seed._replace(learned=learned, values=ring), residual
+
+    @functools.cached_property
+    def ring(self) -> DeviceRing:
+        """The replay memory of one seed, as pure functions."""
+        settings = self.settings
+        return DeviceRing(layout(self.env), settings.ring_capacity, settings.transitions_per_cycle)
+
+    @property
+    def _uniforms_per_step(self) -> int:
+        return self.learner.acting_uniforms + self.env.step_uniforms + self.env.reset_uniforms
+
+    def _split(self, uniforms: Array) -> _Uniforms:
+        policy = self.learner.acting_uniforms
+        ends = [policy, policy + self.env.step_uniforms]
+        return _Uniforms(*jnp.split(uniforms, ends, axis=-1))
+
+
+def layout(env: Environment[Any]) -> Layout:
+    """Return what the transitions of an environment look like on the device."""
+    dtype = jax.dtypes.canonicalize_dtype(getattr(env, "observation_dtype", np.float32))
+    return Layout(tuple(env.observation_shape), np.dtype(dtype), env.num_actions)
+
+
+class _Uniforms(NamedTuple):
+    """The uniform numbers of one step, by who consumes them."""
+
+    policy: Array
+    step: Array
+    reset: Array
+
+
+def _like(flag: Array, like: Array) -> Array:
+    return flag.reshape(flag.shape + (1,) * (like.ndim - flag.ndim))

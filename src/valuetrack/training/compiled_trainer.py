@@ -1,0 +1,188 @@
+"""The trainer for environments written in JAX: the compiled loop, mapped over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from valuetrack import rng
+from valuetrack.envs.base import Environment
+from valuetrack.interrupts import Uninterrupted
+from valuetrack.io.arrays import from_arrays, to_arrays
+from valuetrack.learner import Learner
+from valuetrack.replay import Rows
+from valuetrack.training.compiled_loop import Loop, SeedState
+from valuetrack.training.grouped_trainer import GroupedTrainer
+from valuetrack.training.seed_groups import Program
+from valuetrack.training.trainer import (
+    COUNT_LIMIT,
+    LEARNED,
+    Arrays,
+    Clock,
+    NDArray,
+    Settings,
+    Trace,
+    read_clock,
+)
+from valuetrack.training.update import Learned
+
+TRACKED_UPDATES = 1_000
+"""For how many updates tracked values stay on the device."""
+ENV, LOOP = "env", "loop"
+"""What the names of saved arrays begin with."""
+IN_LOOP = ("key", "action", "episode_return")
+"""What a seed carries besides its environments, its replay memory and what it has learned."""
+
+
+class CompiledTrainer(GroupedTrainer):
+    """Seeds that learn side by side in an environment written in JAX.
+
+    It is a :class:`~valuetrack.training.trainer.Trainer`, which says what its methods do.
+
+    Parameters
+    ----------
+    learner, settings, env
+        Who learns where, and how acting and learning take turns.
+    seeds
+        The seeds.
+    """
+
+    def __init__(
+        self, learner: Learner, settings: Settings, env: Environment[Any], seeds: Sequence[int]
+    ) -> None:
+        super().__init__(learner, settings, seeds)
+        self.env = env
+        self._compile(None)
+        start = self._groups.compile(lambda seed: self.loop.init(rng.key(seed)))
+        parts = self._groups.split(jnp.asarray(self.seeds, jnp.uint32))
+        self._states: list[SeedState] = self._groups.start(start, [(part,) for part in parts])
+
+    @property
+    def _parts(self) -> list[Learned]:
+        return [state.learned for state in self._states]
+
+    @property
+    def longest_run(self) -> int:
+        """How many cycles one run may have without losing tracked values."""
+        if not len(self.loop.tracked):
+            return COUNT_LIMIT - 1
+        return self.loop.room // self.settings.updates_per_cycle
+
+    def track(self, observations: NDArray | None) -> None:
+        """Return the values at these observations from now on; ``None`` for no values."""
+        before = np.asarray(self.loop.tracked)
+        if np.array_equal(self._encoded(observations), before):
+            return
+        self._compile(observations)
+        values = jax.eval_shape(self.loop.init, rng.key(0)).values
+        room = self._groups.split(jnp.zeros((len(self.seeds), *values.shape)))
+        pairs = zip(self._states, room, strict=True)
+        self._states = [state._replace(values=part) for state, part in pairs]
+
+    def _encoded(self, observations: NDArray | None) -> NDArray:
+        dtype = getattr(self.env, "observation_dtype", np.float32)
+        if observations is None:
+            return np.zeros((0, *self.env.observation_shape), dtype)
+        return np.asarray(observations, dtype)
+
+    def _compile(self, observations: NDArray | None) -> None:
+        room = 1 if observations is None else max(TRACKED_UPDATES, self.settings.updates_per_cycle)
+        tracked = jnp.asarray(self._encoded(observations))
+        self.loop = Loop(self.env, self.learner, self.settings, tracked, room)
+        axes: Any = {"in_axes": (0, None, None), "out_axes": (0, None, 0)}
+        self._collect, self._train = (
+            self._groups.compile(run, **axes, donate_argnums=0)
+            for run in (self.loop.collect, self.loop.train)
+        )
+
+    def run(self, cycles: int) -> tuple[Trace, NDArray]:
+        """Run some cycles; return sums per seed, and the tracked values."""
+        warmup = min(cycles, self._warmup_left())
+        before, parts = self.clock.updates, []
+        with Uninterrupted():
+            if warmup:
+                parts.append(self._start(self._collect, warmup, 0))
+            if cycles > warmup:
+                updates = self.settings.updates_per_cycle
+                parts.append(self._start(self._train, cycles - warmup, updates))
+        total = jax.tree.map(_sum, *(self._groups.join(part) for part in parts))
+        return total, self._tracked(before)
+
+    def _start(self, programs: list[Program], cycles: int, updates: int) -> list[Trace]:
+        """Start some cycles of every group; return their traces, which are yet to come."""
+        arguments = [(state, self.clock.traced(), np.int32(cycles)) for state in self._states]
+        results = self._groups.start(programs, arguments)
+        self._states = [state for state, _, _ in results]
+        self.clock = self.clock._replace(
+            cycles=self.clock.cycles + cycles, updates=self.clock.updates + cycles * updates
+        )
+        return [trace for _, _, trace in results]
+
+    def _tracked(self, before: int) -> NDArray:
+        """Return the values recorded since so many updates, (updates, seeds, ...)."""
+        if self.clock.updates == before or not len(self.loop.tracked):
+            return np.zeros((0, len(self.seeds)))
+        slots = np.arange(before, self.clock.updates) % self.loop.room
+        values = np.concatenate([np.asarray(state.values) for state in self._states])
+        return np.moveaxis(values[:, slots], 0, 1)
+
+    def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
+        """Return all that goes into a model file, with or without the replay memory."""
+        state = self._without_rings()
+        saved = {
+            **to_arrays(state.learned, LEARNED),
+            **to_arrays(state.env, ENV),
+            **to_arrays({name: getattr(state, name) for name in IN_LOOP}, LOOP),
+            **self.clock.arrays(),
+        }
+        if replay:
+            rings = [jax.tree.map(np.asarray, state.replay) for state in self._states]
+            whole = jax.tree.map(lambda *parts: _joined(parts), *rings)
+            saved |= self.loop.ring.arrays(whole, self.clock.remembered)
+        return saved
+
+    def restore(self, arrays: Arrays, *, replay: bool = True) -> None:
+        """Go on from :meth:`arrays`; without replay, the memory is filled anew."""
+        clock, like = read_clock(arrays), self._without_rings()
+        state = like._replace(
+            learned=from_arrays(arrays, like.learned, LEARNED),
+            env=from_arrays(arrays, like.env, ENV),
+            **from_arrays(arrays, {name: getattr(like, name) for name in IN_LOOP}, LOOP),
+        )
+        if replay:
+            rings = self.loop.ring.restore(arrays, len(self.seeds), clock.remembered)
+            memories: list[Rows] = self._groups.split(jax.tree.map(jnp.asarray, rings))
+        else:
+            memories = [part.replay for part in self._states]
+            clock = clock._replace(emptied=clock.cycles)
+        old = zip(self._groups.split(state), memories, self._states, strict=True)
+        self._states = [
+            part._replace(replay=memory, values=before.values) for part, memory, before in old
+        ]
+        self.clock = clock
+
+    def adopt(self, learned: Learned, clock: Clock) -> None:
+        """Go on with what another trainer has learned; the replay memory is filled anew."""
+        parts = self._groups.split(jax.tree.map(jnp.array, learned))  # copies, to be donated
+        pairs = zip(self._states, parts, strict=True)
+        self._states = [state._replace(learned=part) for state, part in pairs]
+        self.clock = clock._replace(emptied=clock.cycles)
+
+    def _without_rings(self) -> SeedState:
+        """Return what the seeds carry, each leaf with a leading axis, but for the large rings."""
+        nothing: Any = ()
+        states = [state._replace(replay=nothing, values=nothing) for state in self._states]
+        joined: SeedState = self._groups.join(states)
+        return joined
+
+
+def _sum(*parts: Any) -> NDArray:
+    return np.asarray(np.sum([np.asarray(part) for part in parts], axis=0))
+
+
+def _joined(parts: Sequence[NDArray]) -> NDArray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,0 +1,310 @@
+"""The trainer for environments in Python: any Gymnasium environment, updates batched over seeds.
+
+It keeps the rhythm of the compiled loop: act for a cycle, then update. What a seed draws depends
+on the seed and on the number of the cycle alone, so that no generator needs to be saved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from valuetrack import rng
+from valuetrack.envs.lanes import Arrivals, Lanes, Places
+from valuetrack.interrupts import Uninterrupted
+from valuetrack.io.arrays import from_arrays, to_arrays
+from valuetrack.learner import Learner, LearnerState
+from valuetrack.replay import HostRing, Layout, host_transitions
+from valuetrack.training.grouped_trainer import GroupedTrainer
+from valuetrack.training.trainer import (
+    COUNT_LIMIT,
+    LEARNED,
+    Arrays,
+    Clock,
+    NDArray,
+    Settings,
+    Trace,
+    read_clock,
+)
+from valuetrack.training.update import Learned, start, update
+from valuetrack.types import Array, Params, Transition
+
+STREAM = 0x7661_6C75_6574
+"""The second word of the host generators' keys, so that no other use of a seed shares a stream."""
+CYCLES_DRAWN = 16
+"""For how many cycles uniform numbers are drawn at a time: a generator takes long to make."""
+
+
+class _Acting(NamedTuple):
+    """The part of a sampler's state that acts."""
+
+    params: Params
+
+
+def _acting(state: LearnerState) -> LearnerState:
+    """Leave behind what only updates need: every array of an argument costs time."""
+    return state._replace(sampler=_Acting(state.sampler.params), target=())
+
+
+class _Sums:
+    """Rewards, returns and episodes of one run, for each environment."""
+
+    def __init__(self, count: int) -> None:
+        self.reward, self.returns, self.episodes = np.zeros((3, count))
+
+
+class HostTrainer(GroupedTrainer):
+    """Seeds that learn side by side in environments of their own.
+
+    It is a :class:`~valuetrack.training.trainer.Trainer`, which says what its methods do.
+
+    Parameters
+    ----------
+    learner, settings
+        Who learns, and how acting and learning take turns.
+    lanes
+        ``settings.environments`` environments per seed, those of one seed side by side.
+    seeds
+        The seeds.
+    """
+
+    def __init__(
+        self, learner: Learner, settings: Settings, lanes: Lanes, seeds: Sequence[int]
+    ) -> None:
+        if lanes.count != len(seeds) * settings.environments:
+            raise ValueError(
+                f"{len(seeds)} seeds with {settings.environments} environments each need "
+                f"{len(seeds) * settings.environments} lanes, not {lanes.count}."
+            )
+        super().__init__(learner, settings, seeds)
+        self.lanes = lanes
+        self._owner = np.arange(lanes.count) // settings.environments
+        self._drawn, self._drawn_block = np.zeros(0, np.float32), -1
+        # Split as in the compiled loop, so that a seed begins with the same parameters in both.
+        keys = jax.vmap(lambda seed: jax.random.split(rng.key(seed), 3))(
+            jnp.asarray(self.seeds, jnp.uint32)
+        )
+        self._keys = self._groups.split(keys[:, 0])
+        begin = self._groups.compile(lambda key: start(learner, key, settings.pool_size))
+        self._learned: list[Learned] = self._groups.start(
+            begin, [(part,) for part in self._groups.split(keys[:, 1])]
+        )
+        inputs = lanes.inputs
+        layout = Layout(tuple(inputs.shape), np.dtype(inputs.dtype), lanes.actions)
+        self.replay = HostRing(layout, len(self.seeds), settings.ring_capacity)
+        self._act = self._groups.compile(self._act_one, in_axes=(0, 0, 0, 0, None))
+        self._compile(self._encoded(None))
+        self._begin_episodes()
+
+    @property
+    def _parts(self) -> list[Learned]:
+        return self._learned
+
+    @property
+    def longest_run(self) -> int:
+        """How many cycles one run may have; none is too long here."""
+        return COUNT_LIMIT - 1
+
+    def track(self, observations: NDArray | None) -> None:
+        """Return the values at these observations from now on; ``None`` for no values."""
+        tracked = self._encoded(observations)
+        if not np.array_equal(tracked, self.tracked):
+            self._compile(tracked)
+
+    def _encoded(self, observations: NDArray | None) -> NDArray:
+        inputs = self.lanes.inputs
+        if observations is None:
+            return np.zeros((0, *inputs.shape), inputs.dtype)
+        return np.asarray(observations, inputs.dtype)
+
+    def _compile(self, tracked: NDArray) -> None:
+        self.tracked = tracked
+        self._updates = self._groups.compile(
+            self._update_one, in_axes=(0, 0, 0, None), donate_argnums=0
+        )
+
+    def run(self, cycles: int) -> tuple[Trace, NDArray]:
+        """Run some cycles; return sums per seed, and the tracked values."""
+        sums = _Sums(self.lanes.count)
+        results = []
+        for _ in range(cycles):
+            policy, batches = self._uniforms()
+            for taken, uniforms in enumerate(policy):
+                self._step(uniforms, self.steps + taken * self.settings.environments, sums)
+            learns = not self._warmup_left()
+            self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
+            if learns:
+                results.append(self._update(self._batch(batches)))
+        by_seed = (len(self.seeds), self.settings.environments)
+        residual = np.sum([_whole(residuals) for residuals, _ in results], axis=0)
+        total = Trace(
+            reward=sums.reward.reshape(by_seed).sum(1),
+            returns=sums.returns.reshape(by_seed).sum(1),
+            episodes=sums.episodes.reshape(by_seed).sum(1),
+            squared_residual=np.broadcast_to(residual, len(self.seeds)).astype(float),
+        )
+        return total, self._stack([values for _, values in results])
+
+    def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
+        """Return all that goes into a model file: everything but the environments."""
+        memory = self.replay.arrays() if replay else {}
+        return {**to_arrays(self.learned, LEARNED), **memory, **self.clock.arrays()}
+
+    def restore(self, arrays: Arrays, *, replay: bool = True) -> None:
+        """Go on from :meth:`arrays`; the environments begin new episodes.
+
+        Their seeds depend on how far the training is. Without replay, the memory is filled anew.
+        """
+        clock = read_clock(arrays)
+        restored = from_arrays(arrays, self.learned, LEARNED)
+        if replay:
+            self.replay.restore(arrays, clock.remembered * self.settings.transitions_per_cycle)
+        else:
+            self.replay.clear()
+            clock = clock._replace(emptied=clock.cycles)
+        self._learned = self._groups.split(restored)
+        self.clock = clock
+        self._begin_episodes()
+
+    def adopt(self, learned: Learned, clock: Clock) -> None:
+        """Go on with what another trainer has learned; the replay memory is filled anew."""
+        self._learned = self._groups.split(jax.tree.map(jnp.array, learned))
+        self.clock = clock._replace(emptied=clock.cycles)
+        self.replay.clear()
+        self._begin_episodes()
+
+    def _begin_episodes(self) -> None:
+        cycles, lanes = self.clock.cycles, range(self.settings.environments)
+        starts = [
+            int(np.random.SeedSequence([seed, lane, cycles]).generate_state(1)[0] >> 1)
+            for seed in self.seeds
+            for lane in lanes
+        ]
+        self.places = self.lanes.reset(starts)
+        self.returns = np.zeros(self.lanes.count)
+        generators = [self._generator(seed, cycles, start=1) for seed in self.seeds]
+        count = self.learner.acting_uniforms
+        uniforms = np.stack([g.random((len(lanes), count), np.float32) for g in generators])
+        self.action = self._choose(self.places, uniforms, self.steps)
+
+    def _step(self, uniforms: NDArray, step: int, sums: _Sums) -> None:
+        """Step every environment once, remember it, and choose the next actions."""
+        arrived = self.lanes.step(self.action)
+        over = arrived.terminated | arrived.truncated
+        action = self._choose(arrived.going_on, uniforms, step)
+        next_action = self._choose(arrived.reached, uniforms, step) if over.any() else action
+        self._remember(arrived, next_action)
+        gained = arrived.reward * arrived.real
+        self.returns += gained
+        sums.reward += gained
+        if over.any():
+            ended = over & arrived.real
+            sums.returns += np.where(ended, self.returns, 0.0)
+            sums.episodes += ended
+            self.returns[ended] = 0.0
+        self.places, self.action = arrived.going_on, action
+
+    def _remember(self, arrived: Arrivals, next_action: NDArray) -> None:
+        transitions = host_transitions(
+            observation=self.places.observation,
+            action=self.action,
+            reward=arrived.reward,
+            discount=np.where(arrived.terminated, 0.0, self.settings.discount),
+            next_observation=arrived.reached.observation,
+            next_action=next_action,
+            next_mask=arrived.reached.mask,
+        )
+        self.replay.write(np.flatnonzero(arrived.real), self._owner, transitions)
+
+    def _choose(self, places: Places, uniforms: NDArray, step: int) -> NDArray:
+        by_seed = (len(self.seeds), self.settings.environments)
+        seen = [part.reshape(*by_seed, *part.shape[1:]) for part in places]
+        given = self._groups.split((*seen, uniforms))
+        parts = zip(self._act, self._learned, given, strict=True)
+        chosen = [act(_acting(one.learner), *part, np.int32(step)) for act, one, part in parts]
+        return _whole(chosen).reshape(-1)
+
+    def _batch(self, uniforms: NDArray) -> Transition:
+        """Return the batches of a cycle, (seeds, updates, batch, ...)."""
+        if self.settings.replay_capacity is not None:
+            return self.replay.draw(uniforms)
+        newest = self.replay.newest(self.settings.transitions_per_cycle)
+        batch: Transition = jax.tree.map(
+            lambda leaf: np.stack([leaf] * uniforms.shape[1], axis=1), newest
+        )
+        return batch
+
+    def _update(self, batch: Transition) -> tuple[list[Array], list[Array]]:
+        """Start the updates of a cycle; nothing waits for them here.
+
+        Returns the residuals and the tracked values, by group.
+        """
+        done = np.int32(self.clock.updates)
+        given = zip(self._learned, self._keys, self._groups.split(batch), strict=True)
+        arguments = [(*each, done) for each in given]
+        with Uninterrupted():
+            results = self._groups.start(self._updates, arguments)
+            self._learned = [learned for learned, _, _ in results]
+            updates = self.clock.updates + self.settings.updates_per_cycle
+            self.clock = self.clock._replace(updates=updates)
+        return [residual for _, residual, _ in results], [values for _, _, values in results]
+
+    def _uniforms(self) -> tuple[NDArray, NDArray]:
+        """Return this cycle's uniform numbers: (steps, seeds, environments, n), and for batches."""
+        s = self.settings
+        acting = (s.steps_per_update, s.environments, self.learner.acting_uniforms)
+        batches = (s.updates_per_cycle, s.batch_size)
+        block, cycle = divmod(self.clock.cycles, CYCLES_DRAWN)
+        if block != self._drawn_block:
+            shape = (CYCLES_DRAWN, math.prod(acting) + math.prod(batches))
+            drawn = [self._generator(seed, block).random(shape, np.float32) for seed in self.seeds]
+            self._drawn, self._drawn_block = np.stack(drawn), block
+        policy, chosen = np.split(self._drawn[:, cycle], [math.prod(acting)], axis=1)
+        policy = policy.reshape(-1, *acting).swapaxes(0, 1)
+        return policy, chosen.reshape(-1, *batches)
+
+    @staticmethod
+    def _generator(seed: int, number: int, start: int = 0) -> np.random.Generator:
+        return np.random.Generator(
+            np.random.Philox(key=[seed, STREAM], counter=[0, start, number, 0])
+        )
+
+    def _act_one(
+        self, state: LearnerState, observation: Array, mask: Array, uniforms: Array, step: Array
+    ) -> Array:
+        epsilon = self.settings.exploration(step)
+        return self.learner.act(state, observation, mask, uniforms, epsilon)
+
+    def _update_one(
+        self, learned: Learned, key: Array, batches: Transition, done: Array
+    ) -> tuple[Learned, Array, Array]:
+        """Make the updates of a cycle for one seed."""
+
+        def update_once(carry: tuple[Learned, Array], batch: Transition) -> Any:
+            learned, done = carry
+            update_key = jax.random.fold_in(key, done)
+            learned, residual = update(
+                self.learner, update_key, learned, batch, done, thinning=self.settings.thinning
+            )
+            values_key = jax.random.fold_in(update_key, 1)
+            values = self.learner.values(values_key, learned.learner, jnp.asarray(self.tracked))
+            return (learned, done + 1), (residual, values)
+
+        (learned, _), (residuals, values) = jax.lax.scan(update_once, (learned, done), batches)
+        return learned, jnp.mean(residuals), values
+
+    def _stack(self, values: list[list[Array]]) -> NDArray:
+        """Put the tracked values of all updates one after the other: (updates, seeds, ...)."""
+        if not values or not len(self.tracked):
+            return np.zeros((0, len(self.seeds)))
+        return np.concatenate([np.moveaxis(_whole(parts), 0, 1) for parts in values])
+
+
+def _whole(parts: Sequence[Any]) -> NDArray:
+    """Put the groups' parts together, as an array of the host."""
+    return np.concatenate([np.asarray(part) for part in parts])

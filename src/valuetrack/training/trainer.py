@@ -1,0 +1,236 @@
+"""What a trainer is: its settings, its clock, and what it can be asked to do.
+
+One *cycle* is a number of environment steps followed by one or more updates.
+:class:`~valuetrack.training.compiled_trainer.CompiledTrainer` runs environments written in JAX,
+:class:`~valuetrack.training.host_trainer.HostTrainer` those that run in Python. Both are a
+:class:`Trainer`, and one can go on with what the other has learned::
+
+    learned = from_arrays(saved, trainer.learned, LEARNED)
+    trainer.adopt(learned, read_clock(saved))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from valuetrack.learner import Learner, LearnerState
+from valuetrack.schedules import Schedule
+from valuetrack.training.update import Learned
+from valuetrack.types import Array
+
+NDArray = npt.NDArray[Any]
+Arrays = Mapping[str, NDArray]
+
+LEARNED, CLOCK = "learned", "clock"
+"""What the names of saved arrays begin with."""
+COUNT_LIMIT = 2**31
+"""Counters stay below it: compiled code has them as int32."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How acting and learning take turns.
+
+    Parameters
+    ----------
+    exploration
+        Epsilon as a schedule of the environment steps taken.
+    discount
+        gamma.
+    steps_per_update
+        Environment steps between two updates, in each environment.
+    updates_per_cycle
+        Updates after these steps, each on a batch of its own.
+    environments
+        Environments side by side, per seed.
+    replay_capacity
+        Transitions kept, a multiple of ``steps_per_update * environments``; ``None`` for
+        on-policy training, where an update uses just the transitions of its own cycle, as in the
+        paper's Algorithm 1.
+    batch_size
+        Transitions an update draws from the replay memory; ignored on-policy.
+    learning_starts
+        Environment steps before the first update.
+    pool_size, thinning
+        How many parameter samples are kept, one per ``thinning`` updates; the latest sample is
+        always among them.
+    """
+
+    exploration: Schedule
+    discount: float = 0.9
+    steps_per_update: int = 10
+    updates_per_cycle: int = 1
+    environments: int = 1
+    replay_capacity: int | None = 10_000
+    batch_size: int = 100
+    learning_starts: int = 1_000
+    pool_size: int = 0
+    thinning: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse settings that do not fit together."""
+        if self.replay_capacity is not None and self.replay_capacity % self.transitions_per_cycle:
+            raise ValueError(
+                f"replay_capacity must be a multiple of the {self.transitions_per_cycle} "
+                f"transitions a cycle collects, which {self.replay_capacity} is not."
+            )
+
+    @property
+    def transitions_per_cycle(self) -> int:
+        """How many transitions a cycle collects."""
+        return self.steps_per_update * self.environments
+
+    @property
+    def warmup_cycles(self) -> int:
+        """How many cycles pass without an update while the replay memory fills."""
+        return max(0, -(-self.learning_starts // self.transitions_per_cycle) - 1)
+
+    @property
+    def ring_capacity(self) -> int:
+        """How many transitions a ring holds; on-policy those of one cycle."""
+        return self.replay_capacity or self.transitions_per_cycle
+
+
+class Clock(NamedTuple):
+    """Counters common to all seeds.
+
+    Attributes
+    ----------
+    cycles, updates
+        How many have been done.
+    emptied
+        How many cycles had been done when the replay memory was last empty.
+    """
+
+    cycles: int = 0
+    updates: int = 0
+    emptied: int = 0
+
+    @property
+    def remembered(self) -> int:
+        """How many cycles the replay memory has seen."""
+        return self.cycles - self.emptied
+
+    def traced(self) -> Clock:
+        """Return the counters as compiled code takes them."""
+        return Clock(*(np.int32(count) for count in self))  # type: ignore[arg-type]
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return the counters as named arrays."""
+        return {f"{CLOCK}.{name}": np.array(count) for name, count in self._asdict().items()}
+
+
+class Trace(NamedTuple):
+    """Sums over the cycles of one run, for each seed.
+
+    Attributes
+    ----------
+    reward
+        All rewards.
+    returns, episodes
+        The returns of the episodes that ended, and how many did.
+    squared_residual
+        Mean squared residuals, one per cycle with updates.
+    """
+
+    reward: Array | NDArray
+    returns: Array | NDArray
+    episodes: Array | NDArray
+    squared_residual: Array | NDArray
+
+
+class Trainer(Protocol):
+    """Seeds that learn side by side, each in environments of its own."""
+
+    learner: Learner
+    settings: Settings
+    seeds: tuple[int, ...]
+    clock: Clock
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of each seed so far."""
+        ...
+
+    @property
+    def longest_run(self) -> int:
+        """How many cycles one run may have without losing tracked values."""
+        ...
+
+    @property
+    def learned(self) -> Learned:
+        """What all seeds have learned, each leaf with a leading axis."""
+        ...
+
+    @property
+    def states(self) -> LearnerState:
+        """The learners of all seeds, without their pools, which may be large."""
+        ...
+
+    @property
+    def diverged(self) -> NDArray:
+        """The update at which each seed diverged, or -1."""
+        ...
+
+    def member(self, index: int) -> Learned:
+        """Return what one of the seeds has learned."""
+        ...
+
+    def track(self, observations: NDArray | None) -> None:
+        """Return the values at these observations from now on; ``None`` for no values."""
+        ...
+
+    def run(self, cycles: int) -> tuple[Trace, NDArray]:
+        """Run some cycles; return sums per seed, and the tracked values.
+
+        The values have the shape (updates, seeds, heads, states, actions). If values are tracked,
+        ``cycles`` is at most :attr:`longest_run`.
+        """
+        ...
+
+    def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
+        """Return all that goes into a model file, with or without the replay memory.
+
+        What is learned lies under ``learned.``, the replay memory under ``replay.``, the counters
+        under ``clock.``.
+        """
+        ...
+
+    def restore(self, arrays: Arrays, *, replay: bool = True) -> None:
+        """Go on from :meth:`arrays`; without replay, the memory is filled anew.
+
+        Raises
+        ------
+        ValueError
+            If the arrays are not those of such a trainer.
+        """
+        ...
+
+    def adopt(self, learned: Learned, clock: Clock) -> None:
+        """Go on with what another trainer has learned; the replay memory is filled anew."""
+        ...
+
+
+def read_clock(arrays: Arrays) -> Clock:
+    """Return the saved clock.
+
+    Raises
+    ------
+    ValueError
+        If it is missing or shows a time that cannot be.
+    """
+    counts = []
+    for name in Clock._fields:
+        saved = arrays.get(f"{CLOCK}.{name}")
+        if saved is None or saved.dtype.kind not in "iu" or saved.shape != ():
+            raise ValueError("the saved clock is not three whole numbers")
+        counts.append(int(saved))
+    clock = Clock(*counts)
+    if not (0 <= clock.emptied <= clock.cycles < COUNT_LIMIT and 0 <= clock.updates < COUNT_LIMIT):
+        raise ValueError("the saved clock shows a time that cannot be")
+    return clock
