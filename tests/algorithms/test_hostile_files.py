@@ -11,7 +11,7 @@ from valuetrack import modelfile
 from valuetrack.algorithms import DQN, LKTD, ModelFileError, load
 from valuetrack.algorithms import options as opts
 from valuetrack.envs import CartPole
-from valuetrack.envs.calls import EnvironmentFailedError
+from valuetrack.envs.gym.guards import EnvironmentFailedError
 
 SMALL = {
     "hidden": (8,),

@@ -15,9 +15,6 @@ from valuetrack.learner import Learner
 from valuetrack.networks import Network
 from valuetrack.training.compiled import LoopSettings
 
-SMALL_CONVOLUTIONS = ((16, 3, 1), (32, 3, 1))
-"""For images too small for the convolutions of Mnih et al."""
-TINY_CONVOLUTIONS = ((16, 2, 1),)
 MOST_SAMPLES = 1_000
 """How many parameter samples the pool holds at most unless its size is given."""
 
@@ -33,8 +30,13 @@ class Task(NamedTuple):
 def build_network(task: Task, options: opts.Options, outputs: int | tuple[int, int]) -> Network:
     """Make the network: convolutions for images, layers for everything else."""
     if not task.is_image:
-        return networks.mlp(task.shape[0], outputs, options.hidden, activation=options.activation)
-    convolutions = options.convolutions or _fitting_convolutions(task.shape)
+        if options.convolutions is not None:
+            raise ValueError(
+                f"`convolutions` are for images, and an observation of shape {task.shape} is none: "
+                "an image has three axes and at least 5 x 5 pixels."
+            )
+        return networks.mlp(task.shape, outputs, options.hidden, activation=options.activation)
+    convolutions = options.convolutions or networks.fitting_convolutions(task.shape)
     return networks.cnn(
         task.shape,
         outputs,
@@ -184,18 +186,3 @@ def memory_of_machine() -> float:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
         return float("inf")
-
-
-def _fitting_convolutions(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
-    """Return the largest of the usual convolutions that the image is large enough for."""
-    smallest = min(shape[:2])
-    for convolutions in (networks.NATURE_CONVOLUTIONS, SMALL_CONVOLUTIONS, TINY_CONVOLUTIONS):
-        left = smallest
-        for _, kernel, stride in convolutions:
-            left = (left - kernel) // stride + 1 if left >= kernel else 0
-        if left >= 1:
-            return convolutions
-    raise ValueError(
-        f"An image of {shape[0]} x {shape[1]} pixels is too small for a convolution; flatten it "
-        "with gymnasium.wrappers.FlattenObservation."
-    )

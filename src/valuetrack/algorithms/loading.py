@@ -18,7 +18,7 @@ from gymnasium.vector import VectorEnv
 
 from valuetrack.algorithms.build import Task, loop_settings, memory_of_machine
 from valuetrack.algorithms.options import Options, parse, tuples
-from valuetrack.envs.calls import EnvironmentFailedError
+from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.modelfile import ModelFileError, file_error, shortened
 from valuetrack.training import samples
 from valuetrack.training.checkpoint import from_arrays, read_clock

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
 from valuetrack.algorithms.build import Task
-from valuetrack.envs import IN_JAX
-from valuetrack.envs.lanes import Lanes, make_lanes
-from valuetrack.spaces import Encoder
+from valuetrack.envs import ObservationSpec, find, ids_in_jax
+from valuetrack.envs.gym.encoders import Encoder, converted
+from valuetrack.envs.gym.make import make_vectorised
+from valuetrack.envs.gym.vectorised import VectorisedEnvs
 
 NDArray = npt.NDArray[Any]
 Backend = Literal["auto", "compiled", "host"]
@@ -42,10 +43,10 @@ class Place:
                 "or by a function of yours."
             )
         self.in_jax = _in_jax(env, self.options, backend)
-        self.lanes: Lanes | None = None
+        self.lanes: VectorisedEnvs | None = None
         if self.in_jax is None:
-            self.lanes = make_lanes(env, lanes, **self.options)
-        self._apart: Lanes | None = None
+            self.lanes = make_vectorised(env, lanes, **self.options)
+        self._apart: VectorisedEnvs | None = None
 
     @property
     def id(self) -> str | None:
@@ -73,19 +74,20 @@ class Place:
     def task(self) -> Task:
         """What an agent must know of it."""
         if self.lanes is None:
-            return Task(tuple(self.in_jax.observation_shape), False, int(self.in_jax.num_actions))
-        return Task(self.lanes.inputs.shape, self.lanes.inputs.is_image, self.lanes.actions)
+            spec = ObservationSpec.of_env(self.in_jax)
+            return Task(spec.shape, spec.is_image, int(self.in_jax.num_actions))
+        return Task(self.lanes.encoder.shape, self.lanes.encoder.is_image, self.lanes.num_actions)
 
     @property
     def offset(self) -> int:
         """The environment's number for our action 0."""
-        return 0 if self.lanes is None else self.lanes.offset
+        return 0 if self.lanes is None else self.lanes.first_action
 
-    def evaluation_lanes(self, count: int) -> Lanes:
+    def evaluation_lanes(self, count: int) -> VectorisedEnvs:
         """Return lanes apart from those of the training."""
         if self._apart is None:
             self.check_evaluation()
-            self._apart = make_lanes(self.env, count, **self.options)
+            self._apart = make_vectorised(self.env, count, **self.options)
         return self._apart
 
     def close(self) -> None:
@@ -110,8 +112,8 @@ class Place:
         that fits is one observation.
         """
         if self.lanes is None:
-            return _encode_vector(observation, self.task.shape)
-        inputs = self.lanes.inputs
+            return _encode_array(observation, ObservationSpec.of_env(self.in_jax))
+        inputs = self.lanes.encoder
         if isinstance(observation, list):
             return _encode_list(observation, inputs)
         try:
@@ -142,21 +144,25 @@ def _encode_list(observation: list[Any], inputs: Encoder) -> tuple[NDArray, bool
     return np.stack([inputs.encode(one) for one in observation]), False
 
 
-def _encode_vector(observation: Any, shape: tuple[int, ...]) -> tuple[NDArray, bool]:
+def _encode_array(observation: Any, spec: ObservationSpec) -> tuple[NDArray, bool]:
+    """Encode observations of an environment in JAX; their dtype is kept."""
+    shape = spec.shape
     try:
-        array = np.asarray(observation, np.float32)
+        array = np.asarray(observation)
+        array = array.astype(np.float32) if array.dtype.kind not in "biu" else array
     except (TypeError, ValueError) as error:
         kind = type(observation).__name__
         raise ValueError(f"An observation is an array of shape {shape}, not a {kind}.") from error
     _refuse_empty(array.shape)
-    if array.shape[-len(shape) :] != shape or array.ndim > len(shape) + 1:
+    single = array.shape == shape
+    if not single and array.shape[1:] != shape:
         raise ValueError(
             f"An observation has the shape {shape}, a batch of n of them ('n', *{shape}); "
             f"this has {array.shape}."
         )
     if not np.isfinite(array).all():
         raise ValueError("The observation holds a NaN or an infinity.")
-    single = array.ndim == len(shape)
+    array = converted(array, spec.dtype, "The observation")
     return (array[None] if single else array), single
 
 
@@ -168,16 +174,17 @@ def _in_jax(env: Any, options: dict[str, Any], backend: Backend) -> Any:
         if backend == "host":
             raise ValueError("An environment written in JAX takes the compiled trainer.")
         return env() if isinstance(env, type) else env
-    if backend != "host" and isinstance(env, str) and env in IN_JAX:
+    build = find(env) if isinstance(env, str) and backend != "host" else None
+    if build is not None:
         try:
-            return IN_JAX[env](**options)
+            return build(**options)
         except TypeError as error:
             raise ValueError(
                 f'{env} cannot be made in JAX: {error}; backend="host" takes Gymnasium\'s options.'
             ) from error
     if backend == "compiled":
         raise ValueError(
-            f"{env!r} does not exist in JAX; the compiled trainer has {', '.join(IN_JAX)}."
+            f"{env!r} does not exist in JAX; the compiled trainer has {', '.join(ids_in_jax())}."
         )
     return None
 
@@ -185,7 +192,7 @@ def _in_jax(env: Any, options: dict[str, Any], backend: Backend) -> Any:
 def _batch_size(observation: Any, source: Any) -> int | None:
     """Return how many observations there are, or None if the shapes are not those of a batch.
 
-    ``source`` is the shape of a single one, as :class:`valuetrack.spaces.Encoder` has it.
+    ``source`` is the shape of a single one, as an ``Encoder`` has it.
     """
     if not isinstance(source, Mapping):
         shape = _shape(observation)

@@ -17,7 +17,7 @@ from rich.table import Table
 from valuetrack.algorithms import ALGORITHMS
 from valuetrack.algorithms.options import MOST
 from valuetrack.commands.train import algorithm_type, import_modules
-from valuetrack.envs import IN_JAX
+from valuetrack.envs import ids_in_jax
 
 NEEDS = {"gymnasium.envs.box2d.": "Box2D", "gymnasium.envs.mujoco.": "mujoco"}
 """The packages without which environments of Gymnasium's cannot be made."""
@@ -41,10 +41,11 @@ def envs(imports: Sequence[str], console: Console) -> None:
     table = Table(title="Environments")
     table.add_column("id")
     table.add_column("trainer")
-    for name in sorted(IN_JAX):
+    in_jax = ids_in_jax()
+    for name in in_jax:
         table.add_row(name, "compiled: in JAX, the whole training under one jit")
     table.add_section()
-    for name in sorted(set(gymnasium.registry) - set(IN_JAX)):
+    for name in sorted(set(gymnasium.registry) - set(in_jax)):
         table.add_row(name, "; ".join(["host", *obstacles(gymnasium.registry[name])]))
     console.print(table)
     console.print("Discrete actions train, continuous ones do not; see which with gymnasium.make.")

@@ -29,7 +29,7 @@ from valuetrack.commands.session import (
     save,
     stoppable,
 )
-from valuetrack.envs.calls import EnvironmentFailedError
+from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.training.evaluation import Episodes
 
 BOARD = "tensorboard"

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from valuetrack import rng
-from valuetrack.envs.lanes import Lanes, Places
+from valuetrack.envs.gym.vectorised import Observed, VectorisedEnvs
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.training.checkpoint import CLOCK, from_arrays, read_clock, to_arrays
@@ -70,7 +70,7 @@ class HostTrainer:
         self,
         agent: Learner,
         settings: LoopSettings,
-        lanes: Lanes,
+        lanes: VectorisedEnvs,
         seeds: Sequence[int],
     ) -> None:
         if lanes.count != len(seeds) * settings.environments:
@@ -80,7 +80,7 @@ class HostTrainer:
             )
         self.agent, self.settings, self.lanes = agent, settings, lanes
         self.seeds = tuple(int(seed) for seed in seeds)
-        shape = lanes.inputs.shape
+        shape = lanes.encoder.shape
         self.cycles = self.updates = self.emptied = 0
         self._owner = np.arange(lanes.count) // settings.environments
         self._drawn, self._drawn_block = np.zeros(0, np.float32), -1
@@ -101,16 +101,16 @@ class HostTrainer:
             len(self.seeds),
             settings.replay_capacity or settings.transitions_per_cycle,
             shape,
-            lanes.inputs.dtype,
-            lanes.actions,
+            lanes.encoder.dtype,
+            lanes.num_actions,
         )
         self._act = self._groups.compile(self._act_one, in_axes=(0, 0, 0, 0, None))
-        self._compile(np.zeros((0, *shape), lanes.inputs.dtype))
+        self._compile(np.zeros((0, *shape), lanes.encoder.dtype))
         self._begin_episodes()
 
     def track(self, observations: Any) -> None:
         """Return the values at these observations from now on; ``None`` for no values."""
-        inputs = self.lanes.inputs
+        inputs = self.lanes.encoder
         none = np.zeros((0, *inputs.shape), inputs.dtype)
         tracked = none if observations is None else np.asarray(observations, inputs.dtype)
         if not np.array_equal(tracked, self.tracked):
@@ -234,32 +234,32 @@ class HostTrainer:
         """Step every lane once, remember it, and choose the next actions."""
         arrived = self.lanes.step(self.action)
         over = arrived.terminated | arrived.truncated
-        action = self._choose(arrived.going_on, uniforms, step)
-        next_action = self._choose(arrived.reached, uniforms, step) if over.any() else action
+        action = self._choose(arrived.current, uniforms, step)
+        next_action = self._choose(arrived.next, uniforms, step) if over.any() else action
         self.memory.write(
-            np.flatnonzero(arrived.real),
+            np.flatnonzero(arrived.is_transition),
             self._owner,
             on_host(
                 observation=self.places.observation,
                 action=self.action,
                 reward=arrived.reward,
                 discount=np.where(arrived.terminated, 0.0, self.settings.discount),
-                next_observation=arrived.reached.observation,
+                next_observation=arrived.next.observation,
                 next_action=next_action,
-                next_mask=arrived.reached.mask,
+                next_mask=arrived.next.mask,
             ),
         )
-        gained = arrived.reward * arrived.real
+        gained = arrived.reward * arrived.is_transition
         self.returns += gained
         sums.reward[:] += gained
         if over.any():
-            ended = over & arrived.real
+            ended = over & arrived.is_transition
             sums.returns[:] += np.where(ended, self.returns, 0.0)
             sums.episodes[:] += ended
             self.returns[ended] = 0.0
-        self.places, self.action = arrived.going_on, action
+        self.places, self.action = arrived.current, action
 
-    def _choose(self, places: Places, uniforms: NDArray, step: int) -> NDArray:
+    def _choose(self, places: Observed, uniforms: NDArray, step: int) -> NDArray:
         by_seed = (len(self.seeds), self.settings.environments)
         seen = [part.reshape(*by_seed, *part.shape[1:]) for part in places]
         parts = zip(self._act, self._acting(), self._groups.split((*seen, uniforms)), strict=True)
