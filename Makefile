@@ -6,6 +6,9 @@ STAMP  := $(VENV)/.installed
 # What is tested is more than what is run: Stable-Baselines3 and its zoo bring PyTorch along.
 TESTED := $(VENV)/.installed-with-sb3
 TORCH  := torch==2.13.0
+# Without its dependencies, which are installed before: it would replace Gymnasium by an older one
+# (it wants gymnasium<1.4), and works with the newest.
+GYMNAX := gymnax>=1.0.1,<2
 
 .DEFAULT_GOAL := help
 .PHONY: help run check test lint pytest bench clean
@@ -24,6 +27,8 @@ $(STAMP): pyproject.toml src/valuetrack/__init__.py
 $(TESTED): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,zoo]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check flax seaborn six
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps '$(GYMNAX)'
 	@touch $@
 
 run: $(STAMP)  ## Train on the indoor escape, print the tables beside the paper's, write the report

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from valuetrack.envs.base import Step
 from valuetrack.types import Array
@@ -21,6 +22,7 @@ class Bandit:
     """One step; action 1 pays 1, action 0 pays -1. Q = (-1, 1)."""
 
     observation_shape: ClassVar[tuple[int, ...]] = (1,)
+    observation_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
     num_actions: ClassVar[int] = 2
     reset_uniforms: ClassVar[int] = 0
     step_uniforms: ClassVar[int] = 0
@@ -49,6 +51,7 @@ class Corridor:
     """
 
     observation_shape: ClassVar[tuple[int, ...]] = (2,)
+    observation_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
     num_actions: ClassVar[int] = 2
     reset_uniforms: ClassVar[int] = 1
     step_uniforms: ClassVar[int] = 0
@@ -75,6 +78,7 @@ class Treadmill:
     """Pays 1 for ever, but every episode is cut after three steps. Q = 1 / (1 - gamma)."""
 
     observation_shape: ClassVar[tuple[int, ...]] = (1,)
+    observation_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
     num_actions: ClassVar[int] = 2
     reset_uniforms: ClassVar[int] = 0
     step_uniforms: ClassVar[int] = 0

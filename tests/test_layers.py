@@ -26,7 +26,6 @@ LEVELS = {
         "replay",
         "rng",
         "schedules",
-        "spaces",
     ],
     2: ["samplers"],
     3: ["learner", "losses"],

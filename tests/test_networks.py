@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from valuetrack import networks
-from valuetrack.networks import cnn, mlp, multi_head, parameter_count, quantile
+from valuetrack.networks import (
+    cnn,
+    fitting_convolutions,
+    mlp,
+    multi_head,
+    parameter_count,
+    quantile,
+)
 
 REFERENCE_INIT = {
     "weight_init": jax.nn.initializers.normal(0.1),
@@ -139,13 +146,44 @@ def test_cnn_is_the_plain_forward_pass():
     np.testing.assert_allclose(apply(params, x), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_integer_images_are_scaled_and_float_images_are_not():
+def test_images_of_bytes_are_scaled_and_float_images_are_not():
     apply, params = compiled(cnn(IMAGE, 2, **SMALL_CNN))
     image = np.random.default_rng(0).integers(0, 256, IMAGE, dtype=np.uint8)
     scaled = image.astype(np.float32) / 255
     np.testing.assert_allclose(apply(params, image), apply(params, scaled), rtol=1e-4, atol=1e-6)
     unscaled = apply(params, image.astype(np.float32))
     assert not np.allclose(unscaled, apply(params, image), rtol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int32, np.int8])
+def test_booleans_and_integers_other_than_bytes_are_taken_as_they_are(dtype):
+    apply, params = compiled(cnn(IMAGE, 2, **SMALL_CNN))
+    image = np.random.default_rng(0).integers(0, 2, IMAGE).astype(dtype)
+    np.testing.assert_array_equal(apply(params, image), apply(params, image.astype(np.float32)))
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (2, 3), (2, 1, 3), (10, 10, 4)])
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int32])
+def test_observations_of_any_shape_are_flattened(shape, dtype):
+    size = int(np.prod(shape))
+    flat, params = compiled(mlp(size, 2, (8,)))
+    apply = mlp(shape, 2, (8,)).apply
+    x = np.random.default_rng(0).integers(0, 2, (5, *shape)).astype(dtype)
+    expected = flat(params, x.reshape(5, size).astype(np.float32))
+    np.testing.assert_allclose(apply(params, x), expected, rtol=1e-5)
+    assert apply(params, x[0]).shape == (2,)
+    assert apply(params, x[None]).shape == (1, 5, 2)
+
+
+def test_small_images_have_convolutions_that_fit():
+    fitting = {84: 3, 36: 3, 35: 2, 10: 2, 5: 2, 4: 1, 2: 1}
+    for side, layers in fitting.items():
+        for shape in ((side, 90, 4), (90, side, 4)):
+            convolutions = fitting_convolutions(shape)
+            assert len(convolutions) == layers
+            cnn(shape, 2, convolutions=convolutions)
+    with pytest.raises(ValueError, match="1 x 9 pixels is too small for a convolution"):
+        fitting_convolutions((1, 9, 3))
 
 
 def test_images_of_half_precision_are_computed_in_that_of_the_parameters():

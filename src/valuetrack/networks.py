@@ -40,6 +40,7 @@ NATURE_CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 SMALL_CONVOLUTIONS = ((16, 3, 1), (32, 3, 1))
 """For images too small for those."""
 TINY_CONVOLUTIONS = ((16, 2, 1),)
+"""For images too small for those, too."""
 
 FEW = 4
 """Up to how many terms a sum is written out."""
@@ -93,7 +94,7 @@ def _multiply(x: Array, w: Array) -> Array:
 
 
 def mlp(
-    inputs: int,
+    inputs: int | Sequence[int],
     outputs: int | Sequence[int],
     hidden: Sequence[int] = (32, 32),
     *,
@@ -106,7 +107,8 @@ def mlp(
     Parameters
     ----------
     inputs
-        Length of an observation. Observations may have any number of leading batch axes.
+        Length of an observation, or its shape, whose axes are then flattened. Observations may have
+        any dtype, and any number of leading batch axes.
     outputs
         Number of outputs, or their shape: ``(heads, actions)``, ``(actions, quantiles)``.
     hidden
@@ -125,8 +127,8 @@ def mlp(
     (100, 4)
     """
     act = _activation(activation)
-    output_shape = _shape(outputs)
-    widths = (inputs, *hidden)
+    input_shape, output_shape = _shape(inputs), _shape(outputs)
+    widths = (math.prod(input_shape), *hidden)
     if min((*widths, *output_shape)) < 1:
         raise ValueError(f"Every layer needs a width of at least 1: {widths} -> {output_shape}.")
     make = layer_init(init, init_sd)
@@ -138,6 +140,8 @@ def mlp(
         return {"body": body, "head": make(head_key, (widths[-1], math.prod(output_shape)))}
 
     def apply(params: Params, x: Array) -> Array:
+        if len(input_shape) != 1:
+            x = x.reshape(*x.shape[: x.ndim - len(input_shape)], widths[0])
         for layer in params["body"]:
             x = act(product(x, layer["w"]) + layer["b"])
         y = product(x, params["head"]["w"]) + params["head"]["b"]
@@ -158,9 +162,23 @@ def cnn(
 ) -> Network:
     """Build a convolutional network for images, by default that of Mnih et al. (2015).
 
-    ``image_shape`` is (height, width, channels). Images of an integer dtype are divided by 255;
-    floating-point ones are taken as they are. ``convolutions`` lists (channels, kernel, stride);
-    the other arguments are those of :func:`mlp`, which the flattened features go through.
+    ``image_shape`` is (height, width, channels). Images of dtype uint8 are divided by 255;
+    booleans, other integers and floats are taken as they are. ``convolutions`` lists (channels,
+    kernel, stride); :func:`fitting_convolutions` has some for small images. The other arguments
+    are those of :func:`mlp`, which the flattened features go through.
+
+    References
+    ----------
+    Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518.
+
+    Examples
+    --------
+    >>> import jax
+    >>> shape = (10, 10, 4)  # one of MinAtar's, of booleans
+    >>> network = cnn(shape, 3, convolutions=fitting_convolutions(shape), hidden=(128,))
+    >>> params = network.init(jax.random.key(0))
+    >>> network.apply(params, jax.numpy.zeros((32, *shape), bool)).shape
+    (32, 3)
     """
     act = _activation(activation)
     if len(image_shape) != 3:
@@ -178,7 +196,7 @@ def cnn(
     def apply(params: Params, x: Array) -> Array:
         batch_shape = x.shape[:-3]
         x = x.reshape(-1, *image_shape)
-        scale = 255.0 if jnp.issubdtype(x.dtype, jnp.integer) else 1.0
+        scale = 255.0 if x.dtype == jnp.uint8 else 1.0
         x = x.astype(params["head"]["w"].dtype) / scale  # images may have half the precision
         for layer, (_, _, stride) in zip(params["body"], convolutions, strict=False):
             x = act(_convolve(x, layer["w"], stride) + layer["b"])
@@ -186,6 +204,32 @@ def cnn(
         return dense.apply({"body": params["body"][len(kernels) :], "head": params["head"]}, x)
 
     return Network(init_params, apply)
+
+
+def fitting_convolutions(image_shape: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    """Return the largest of the usual convolutions for which an image is large enough.
+
+    Those of Mnih et al. (2015) need 36 x 36 pixels, :data:`SMALL_CONVOLUTIONS` 5 x 5 and
+    :data:`TINY_CONVOLUTIONS` 2 x 2.
+
+    Examples
+    --------
+    >>> fitting_convolutions((84, 84, 4)) == NATURE_CONVOLUTIONS
+    True
+    >>> fitting_convolutions((10, 10, 4))
+    ((16, 3, 1), (32, 3, 1))
+    """
+    height, width = image_shape[:2]
+    for convolutions in (NATURE_CONVOLUTIONS, SMALL_CONVOLUTIONS, TINY_CONVOLUTIONS):
+        left = min(height, width)
+        for _, kernel, stride in convolutions:
+            left = (left - kernel) // stride + 1 if left >= kernel else 0
+        if left >= 1:
+            return convolutions
+    raise ValueError(
+        f"An image of {height} x {width} pixels is too small for a convolution; flatten it "
+        "with gymnasium.wrappers.FlattenObservation."
+    )
 
 
 def for_observations(
@@ -210,18 +254,12 @@ def for_observations(
     if is_image:
         chosen = convolutions or fitting_convolutions(shape)
         return cnn(shape, outputs, convolutions=chosen, hidden=hidden, **common)
-    if convolutions:
+    if convolutions is not None:
         raise ValueError(
-            f"convolutions are for images, (height, width, channels); this observation has the "
-            f"shape {shape}."
+            f"`convolutions` are for images, and an observation of shape {shape} is none: an image "
+            "has three axes and at least 5 x 5 pixels."
         )
-    dense = mlp(math.prod(shape), outputs, hidden, **common)
-
-    def apply(params: Params, x: Array) -> Array:
-        flat = jnp.reshape(x, (*x.shape[: x.ndim - len(shape)], -1))
-        return dense.apply(params, flat.astype(params["head"]["w"].dtype))
-
-    return Network(dense.init, apply)
+    return mlp(shape, outputs, hidden, **common)
 
 
 def layer_init(init: InitName | LayerInit = "he", sd: float = 0.1) -> LayerInit:
@@ -270,21 +308,6 @@ def layer_init(init: InitName | LayerInit = "he", sd: float = 0.1) -> LayerInit:
 def parameter_count(params: Params) -> int:
     """Return p, the number of parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
-
-
-def fitting_convolutions(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
-    """Return the largest of the usual convolutions that an image is large enough for."""
-    smallest = min(shape[:2])
-    for convolutions in (NATURE_CONVOLUTIONS, SMALL_CONVOLUTIONS, TINY_CONVOLUTIONS):
-        left = smallest
-        for _, kernel, stride in convolutions:
-            left = (left - kernel) // stride + 1 if left >= kernel else 0
-        if left >= 1:
-            return convolutions
-    raise ValueError(
-        f"An image of {shape[0]} x {shape[1]} pixels is too small for a convolution; flatten it "
-        "with gymnasium.wrappers.FlattenObservation."
-    )
 
 
 def _convolution_shapes(

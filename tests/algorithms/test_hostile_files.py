@@ -10,7 +10,7 @@ from tests.small_envs import Counter
 from valuetrack.algorithms import DQN, LKTD, ModelFileError, load
 from valuetrack.algorithms import options as opts
 from valuetrack.envs import CartPole
-from valuetrack.envs.calls import EnvironmentFailedError
+from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.io import array_file
 
 SMALL = {

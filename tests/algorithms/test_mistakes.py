@@ -13,7 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from tests.small_envs import Broken, Counter, Marked, Picture, Spaced
 from valuetrack.algorithms import DQN, KOVA, LKTD, SGHMC, BootDQN, ModelFileError, load
-from valuetrack.envs.calls import EnvironmentFailedError
+from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.io.array_file import save
 

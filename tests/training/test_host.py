@@ -13,7 +13,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tests.small_envs import Counter, Marked
 from valuetrack import agents, networks, priors, schedules
-from valuetrack.envs.lanes import VectorLanes, make_lanes
+from valuetrack.envs.gym.make import make_vectorised
+from valuetrack.envs.gym.vectorised import WrappedVectorEnv
 from valuetrack.training.compiled import LoopSettings
 from valuetrack.training.host import HostTrainer
 
@@ -47,10 +48,10 @@ def build_trainer(seeds, lanes=None, env=Counter, epsilon=0.3, step_size=1e-5, *
             **changes,
         },
     )
-    lanes = lanes or make_lanes(env, len(seeds) * settings.environments)
+    lanes = lanes or make_vectorised(env, len(seeds) * settings.environments)
     init = jax.nn.initializers.normal(0.1)
-    inputs = lanes.inputs.shape[0]
-    network = networks.mlp(inputs, lanes.actions, (8,), weight_init=init, bias_init=init)
+    inputs = lanes.encoder.shape[0]
+    network = networks.mlp(inputs, lanes.num_actions, (8,), weight_init=init, bias_init=init)
     agent = agents.lktd(
         network, priors.gaussian(1.0), step_size=step_size, pseudo_population=100, observation_sd=1
     )
@@ -110,7 +111,7 @@ def test_the_masks_are_those_of_the_next_state():
 def test_a_vector_environment_leaves_no_false_transitions(mode):
     vector = SyncVectorEnv([Counter] * 4, autoreset_mode=mode)
     changes = {"environments": 2, "replay_capacity": 400, "epsilon": 1.0, "learning_starts": 999}
-    trainer = make_trainer((0, 1), lanes=VectorLanes(vector), **changes)
+    trainer = make_trainer((0, 1), lanes=WrappedVectorEnv(vector), **changes)
     trace, _ = trainer.run(30)
     for seed in range(2):
         t = rows(trainer, seed)
@@ -217,7 +218,7 @@ def test_on_policy_an_update_uses_the_transitions_of_its_cycle():
 
 def test_on_policy_no_empty_row_is_learned_from():
     vector = SyncVectorEnv([lambda: Counter(last=1)], autoreset_mode=AutoresetMode.NEXT_STEP)
-    lanes = VectorLanes(vector)  # every episode has one step, so every second step is a reset
+    lanes = WrappedVectorEnv(vector)  # every episode has one step, so every second step is a reset
     trainer = make_trainer(lanes=lanes, replay_capacity=None, learning_starts=0)
     seen = batches_of(trainer)
     trainer.run(3)
@@ -343,7 +344,7 @@ def test_exploration_is_that_of_the_step():
 
 def test_a_wrong_number_of_lanes_is_refused():
     with pytest.raises(ValueError, match="2 seeds with 2 environments each need 4 lanes, not 3"):
-        make_trainer((0, 1), lanes=make_lanes(Counter, 3), environments=2)
+        make_trainer((0, 1), lanes=make_vectorised(Counter, 3), environments=2)
 
 
 def test_state_of_another_shape_is_refused():

@@ -11,10 +11,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from valuetrack.envs import IN_JAX
-from valuetrack.envs.lanes import Lanes, make_lanes
+from valuetrack.envs import ObservationSpec, find, ids_in_jax
+from valuetrack.envs.gym.encoders import Encoder, converted
+from valuetrack.envs.gym.make import make_vectorised
+from valuetrack.envs.gym.vectorised import VectorisedEnvs
 from valuetrack.learner import Task
-from valuetrack.spaces import Encoder
 from valuetrack.types import NDArray
 
 Backend = Literal["auto", "compiled", "host"]
@@ -42,10 +43,10 @@ class AgentEnvironment:
                 "or by a function of yours."
             )
         self.in_jax = _in_jax(env, self.options, backend)
-        self.in_python: Lanes | None = None
+        self.in_python: VectorisedEnvs | None = None
         if self.in_jax is None:
-            self.in_python = make_lanes(env, count, **self.options)
-        self._apart: Lanes | None = None
+            self.in_python = make_vectorised(env, count, **self.options)
+        self._apart: VectorisedEnvs | None = None
 
     @property
     def id(self) -> str | None:
@@ -85,19 +86,20 @@ class AgentEnvironment:
     def task(self) -> Task:
         """What an agent must know of it."""
         if self.in_python is None:
-            return Task(tuple(self.in_jax.observation_shape), False, int(self.in_jax.num_actions))
-        return Task(self.in_python.inputs.shape, self.in_python.inputs.is_image, self.in_python.actions)
+            spec = ObservationSpec.of_env(self.in_jax)
+            return Task(spec.shape, spec.is_image, int(self.in_jax.num_actions))
+        return Task(self.in_python.encoder.shape, self.in_python.encoder.is_image, self.in_python.num_actions)
 
     @property
     def offset(self) -> int:
         """The environment's number for our action 0."""
-        return 0 if self.in_python is None else self.in_python.offset
+        return 0 if self.in_python is None else self.in_python.first_action
 
-    def for_evaluation(self, count: int) -> Lanes:
+    def for_evaluation(self, count: int) -> VectorisedEnvs:
         """Return environments apart from those of the training."""
         if self._apart is None:
             self.check_evaluation()
-            self._apart = make_lanes(self.env, count, **self.options)
+            self._apart = make_vectorised(self.env, count, **self.options)
         return self._apart
 
     def close(self) -> None:
@@ -122,8 +124,8 @@ class AgentEnvironment:
         that fits is one observation.
         """
         if self.in_python is None:
-            return _encode_vector(observation, self.task.shape)
-        inputs = self.in_python.inputs
+            return _encode_array(observation, ObservationSpec.of_env(self.in_jax))
+        inputs = self.in_python.encoder
         if isinstance(observation, list):
             return _encode_list(observation, inputs)
         try:
@@ -154,21 +156,25 @@ def _encode_list(observation: list[Any], inputs: Encoder) -> tuple[NDArray, bool
     return np.stack([inputs.encode(one) for one in observation]), False
 
 
-def _encode_vector(observation: Any, shape: tuple[int, ...]) -> tuple[NDArray, bool]:
+def _encode_array(observation: Any, spec: ObservationSpec) -> tuple[NDArray, bool]:
+    """Encode observations of an environment in JAX; their dtype is kept."""
+    shape = spec.shape
     try:
-        array = np.asarray(observation, np.float32)
+        array = np.asarray(observation)
+        array = array.astype(np.float32) if array.dtype.kind not in "biu" else array
     except (TypeError, ValueError) as error:
         kind = type(observation).__name__
         raise ValueError(f"An observation is an array of shape {shape}, not a {kind}.") from error
     _refuse_empty(array.shape)
-    if array.shape[-len(shape) :] != shape or array.ndim > len(shape) + 1:
+    single = array.shape == shape
+    if not single and array.shape[1:] != shape:
         raise ValueError(
             f"An observation has the shape {shape}, a batch of n of them ('n', *{shape}); "
             f"this has {array.shape}."
         )
     if not np.isfinite(array).all():
         raise ValueError("The observation holds a NaN or an infinity.")
-    single = array.ndim == len(shape)
+    array = converted(array, spec.dtype, "The observation")
     return (array[None] if single else array), single
 
 
@@ -180,16 +186,17 @@ def _in_jax(env: Any, options: dict[str, Any], backend: Backend) -> Any:
         if backend == "host":
             raise ValueError("An environment written in JAX takes the compiled trainer.")
         return env() if isinstance(env, type) else env
-    if backend != "host" and isinstance(env, str) and env in IN_JAX:
+    build = find(env) if isinstance(env, str) and backend != "host" else None
+    if build is not None:
         try:
-            return IN_JAX[env](**options)
+            return build(**options)
         except TypeError as error:
             raise ValueError(
                 f'{env} cannot be made in JAX: {error}; backend="host" takes Gymnasium\'s options.'
             ) from error
     if backend == "compiled":
         raise ValueError(
-            f"{env!r} does not exist in JAX; the compiled trainer has {', '.join(IN_JAX)}."
+            f"{env!r} does not exist in JAX; the compiled trainer has {', '.join(ids_in_jax())}."
         )
     return None
 
@@ -197,7 +204,7 @@ def _in_jax(env: Any, options: dict[str, Any], backend: Backend) -> Any:
 def _batch_size(observation: Any, source: Any) -> int | None:
     """Return how many observations there are, or None if the shapes are not those of a batch.
 
-    ``source`` is the shape of a single one, as :class:`valuetrack.spaces.Encoder` has it.
+    ``source`` is the shape of a single one, as an ``Encoder`` has it.
     """
     if not isinstance(source, Mapping):
         shape = _shape(observation)

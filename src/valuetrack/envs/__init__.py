@@ -1,4 +1,12 @@
-"""Environments: the contract, those written in JAX, and their Gymnasium faces.
+"""Environments: the protocol, those written in JAX, and what surrounds Gymnasium's.
+
+========================  =======================================================================
+:mod:`~.base`             the protocol of environments in JAX; what an observation is
+:mod:`~.registry`         from an id to the environment in JAX
+``acrobot``, ...          one file per environment in JAX
+:mod:`~.gymnax`           gymnax's environments, as they are (extra ``gymnax``)
+:mod:`~.gym`              Gymnasium's environments: spaces, vectorisation, guards
+========================  =======================================================================
 
 Importing this package registers its Gymnasium environments::
 
@@ -6,17 +14,18 @@ Importing this package registers its Gymnasium environments::
     import valuetrack.envs
 
     env = gymnasium.make("valuetrack/IndoorEscape-v0", walls=((3, 0), (3, 1)))
-"""
 
-from collections.abc import Callable
-from typing import Any
+To add an environment in JAX, write its file with ``@register("Its-v0")`` above the class, and
+import it below.
+"""
 
 import gymnasium
 
 from valuetrack.envs.acrobot import Acrobot, AcrobotState
-from valuetrack.envs.base import Environment, Step
+from valuetrack.envs.base import Environment, ObservationSpec, Step, TimedTask
 from valuetrack.envs.cartpole import CartPole, CartPoleState
 from valuetrack.envs.indoor_escape import (
+    ESCAPE_ID,
     EscapeState,
     IndoorEscape,
     QValues,
@@ -25,20 +34,11 @@ from valuetrack.envs.indoor_escape import (
     optimal_q,
 )
 from valuetrack.envs.mountain_car import MountainCar, MountainCarState
+from valuetrack.envs.registry import IN_JAX, find, ids_in_jax, register
 
-ESCAPE_ID = "valuetrack/IndoorEscape-v0"
-
-# Registering an id twice warns, and a reload of this module comes by here again.
+# Registering an id twice warns, and a reload of this module passes here again.
 if ESCAPE_ID not in gymnasium.registry:
-    gymnasium.register(ESCAPE_ID, entry_point="valuetrack.envs.escape_gym:IndoorEscapeEnv")
-
-IN_JAX: dict[str, Callable[[], Environment[Any]]] = {
-    "Acrobot-v1": Acrobot,
-    "CartPole-v1": CartPole,
-    "MountainCar-v0": MountainCar,
-    ESCAPE_ID: IndoorEscape,
-}
-"""From a Gymnasium id to the builder of the same environment in JAX, with the id's time limit."""
+    gymnasium.register(ESCAPE_ID, entry_point="valuetrack.envs.gym.indoor_escape:IndoorEscapeEnv")
 
 __all__ = [
     "ESCAPE_ID",
@@ -52,9 +52,14 @@ __all__ = [
     "IndoorEscape",
     "MountainCar",
     "MountainCarState",
+    "ObservationSpec",
     "QValues",
     "Step",
+    "TimedTask",
+    "find",
+    "ids_in_jax",
     "observations",
     "optimal_policy_probabilities",
     "optimal_q",
+    "register",
 ]

@@ -11,8 +11,8 @@ from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
-from valuetrack.envs.base import Step
-from valuetrack.envs.timed import TimedTask
+from valuetrack.envs.base import Step, TimedTask
+from valuetrack.envs.registry import register
 from valuetrack.types import Array
 
 GRAVITY = 9.8
@@ -47,6 +47,7 @@ class AcrobotState(NamedTuple):
 _Motion = tuple[Array, Array, Array, Array]  # a state without its step count, or its derivative
 
 
+@register("Acrobot-v1")
 @dataclass(frozen=True)
 class Acrobot(TimedTask):
     r"""The two links; implements `valuetrack.envs.base.Environment`.

@@ -1,17 +1,91 @@
-"""The contract of environments written in JAX: pure functions whose randomness is handed in.
+"""What an environment written in JAX is: pure functions whose randomness is passed in.
 
 An environment draws nothing itself. It says how many uniforms a reset and a step consume and
 receives them as arrays, so that a trainer can draw the randomness of a whole block of steps in one
 large call: splitting keys inside a scan costs more than a small environment's dynamics.
+
+:class:`Environment` is the protocol, :class:`TimedTask` a base class for tasks with a time limit,
+and :class:`ObservationSpec` decides whether observations are images.
 """
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, Protocol, TypeVar
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
 
 from valuetrack.types import Array
 
 State = TypeVar("State")
+Shape = tuple[int, ...]
+DType = np.dtype[Any]
+
+FLOAT32: DType = np.dtype(np.float32)
+UINT8: DType = np.dtype(np.uint8)
+MIN_IMAGE_SIDE = 5
+"""Height and width of the smallest image, unless its dtype says that it is one (uint8)."""
+
+
+class ObservationSpec(NamedTuple):
+    """Shape and dtype of an observation, and whether it is an image.
+
+    Make one with :meth:`of` or :meth:`of_env`, which decide what is an image for all environments,
+    those written in JAX and Gymnasium's.
+
+    Attributes
+    ----------
+    shape
+        Of one observation; (height, width, channels) for an image.
+    dtype
+        In which observations are stored; networks convert them to floats.
+    is_image
+        Whether it is an image, for :func:`valuetrack.networks.cnn`. Everything else is flattened
+        for :func:`valuetrack.networks.mlp`.
+    """
+
+    shape: Shape
+    dtype: DType
+    is_image: bool
+
+    @classmethod
+    def of(cls, shape: Shape, dtype: Any) -> ObservationSpec:
+        """Decide whether observations of this shape and dtype are images.
+
+        An image has three axes (height, width, channels) and any dtype: booleans, integers or
+        floats. It is at least 5 x 5, for smaller arrays of three axes are rather tables; but uint8
+        is the dtype of pixels, so that such an array is an image of any size.
+
+        Examples
+        --------
+        >>> ObservationSpec.of((10, 10, 4), bool).is_image
+        True
+        >>> [ObservationSpec.of(shape, "float32").is_image for shape in ((4,), (8, 8), (2, 3, 4))]
+        [False, False, False]
+        """
+        shape, dtype = tuple(int(side) for side in shape), np.dtype(dtype)
+        is_large = len(shape) == 3 and min(shape[:2]) >= MIN_IMAGE_SIDE
+        return cls(shape, dtype, is_large or (len(shape) == 3 and dtype == UINT8))
+
+    @classmethod
+    def of_env(cls, env: Environment[Any]) -> ObservationSpec:
+        """Return what the observations of an environment written in JAX are.
+
+        Examples
+        --------
+        >>> from valuetrack.envs import CartPole
+        >>> ObservationSpec.of_env(CartPole())
+        ObservationSpec(shape=(4,), dtype=dtype('float32'), is_image=False)
+        """
+        return cls.of(env.observation_shape, env.observation_dtype)
+
+    @property
+    def size(self) -> int:
+        """How many numbers an observation holds: the inputs of a network without convolutions."""
+        return math.prod(self.shape)
 
 
 class Step(NamedTuple, Generic[State]):
@@ -22,7 +96,7 @@ class Step(NamedTuple, Generic[State]):
     state : State
         The state s' after the step; the final one when the episode is over, never a fresh start.
     observation : Array
-        The observation of s', shape ``observation_shape``.
+        The observation of s', of ``observation_shape`` and ``observation_dtype``.
     reward : Array
         The reward r, a float32 scalar.
     terminated : Array
@@ -45,11 +119,42 @@ class Environment(Protocol[State]):
     Implementations are immutable and hashable, so that an environment can be closed over or passed
     as a static argument. All methods are written for one environment; the caller maps them over
     many. A state is a pytree of arrays.
+
+    Examples
+    --------
+    A coin to guess, in full; ``register`` gives it an id (:mod:`valuetrack.envs.registry`)::
+
+        @register("Coin-v0")
+        @dataclass(frozen=True)
+        class Coin:
+            observation_shape: ClassVar[tuple[int, ...]] = (1,)
+            observation_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
+            num_actions: ClassVar[int] = 2
+            reset_uniforms: ClassVar[int] = 0
+            step_uniforms: ClassVar[int] = 1
+
+            def reset(self, uniforms):
+                return jnp.int32(0)
+
+            def step(self, state, action, uniforms):
+                reward = (action == (uniforms[0] < 0.7)).astype(jnp.float32)
+                return Step(state, self.observe(state), reward, jnp.bool_(True), jnp.bool_(False))
+
+            def observe(self, state):
+                return jnp.ones(1)
+
+            def action_mask(self, state):
+                return jnp.ones(2, bool)
     """
 
     @property
-    def observation_shape(self) -> tuple[int, ...]:
-        """Shape of one observation."""
+    def observation_shape(self) -> Shape:
+        """Shape of one observation: (height, width, channels) for an image, else any."""
+        ...
+
+    @property
+    def observation_dtype(self) -> DType:
+        """Dtype of one observation: floats, integers or booleans."""
         ...
 
     @property
@@ -92,7 +197,7 @@ class Environment(Protocol[State]):
         ...
 
     def observe(self, state: State) -> Array:
-        """Return the observation of a state, shape ``observation_shape``."""
+        """Return the observation of a state: ``observation_shape``, ``observation_dtype``."""
         ...
 
     def action_mask(self, state: State) -> Array:
@@ -101,3 +206,37 @@ class Environment(Protocol[State]):
         The mask of a terminal state may be empty (all false).
         """
         ...
+
+
+@dataclass(frozen=True)
+class TimedTask:
+    """A task with a time limit, whose actions are always legal and whose observations are floats.
+
+    Its states count their ``steps``.
+
+    Parameters
+    ----------
+    horizon : int
+        An episode ends after this many steps at the latest.
+    """
+
+    observation_dtype: ClassVar[DType] = FLOAT32
+    num_actions: ClassVar[int]
+
+    horizon: int
+
+    def __post_init__(self) -> None:
+        """Refuse a horizon that makes no episode."""
+        object.__setattr__(self, "horizon", operator.index(self.horizon))
+        if self.horizon < 1:
+            raise ValueError(f"horizon must be at least 1, but is {self.horizon}.")
+
+    def truncated(self, after: Any, terminated: Array) -> Array:
+        """Return whether the time is up in a state that does not end the episode anyway."""
+        cut: Array = (after.steps >= self.horizon) & ~terminated
+        return cut
+
+    def action_mask(self, state: Any) -> Array:
+        """Return that all actions are always legal."""
+        del state
+        return jnp.ones(self.num_actions, dtype=bool)

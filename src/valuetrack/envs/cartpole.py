@@ -11,8 +11,8 @@ from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
-from valuetrack.envs.base import Step
-from valuetrack.envs.timed import TimedTask
+from valuetrack.envs.base import Step, TimedTask
+from valuetrack.envs.registry import register
 from valuetrack.types import Array
 
 GRAVITY = 9.8
@@ -36,6 +36,7 @@ class CartPoleState(NamedTuple):
     steps: Array
 
 
+@register("CartPole-v1")
 @dataclass(frozen=True)
 class CartPole(TimedTask):
     r"""The cart and the pole; implements `valuetrack.envs.base.Environment`.

@@ -20,8 +20,11 @@ import numpy as np
 from jax.scipy.special import ndtri
 from numpy.typing import NDArray
 
-from valuetrack.envs.base import Step
+from valuetrack.envs.base import FLOAT32, DType, Step
+from valuetrack.envs.registry import register
 from valuetrack.types import Array
+
+ESCAPE_ID = "valuetrack/IndoorEscape-v0"
 
 Cell = tuple[int, int]
 TieRule = Literal["uniform", "reference"]
@@ -70,6 +73,7 @@ class _Tables(NamedTuple):
     reachable: NDArray[np.bool_]  # (cells,): on some walk from the start that ends at the goal
 
 
+@register(ESCAPE_ID)
 @dataclass(frozen=True)
 class IndoorEscape:
     """The indoor escape environment; implements `valuetrack.envs.base.Environment`.
@@ -113,6 +117,7 @@ class IndoorEscape:
     """
 
     observation_shape: ClassVar[tuple[int, ...]] = (2,)
+    observation_dtype: ClassVar[DType] = FLOAT32
     num_actions: ClassVar[int] = NUM_ACTIONS
     reset_uniforms: ClassVar[int] = 0  # the start is fixed
     step_uniforms: ClassVar[int] = 1  # becomes the noise of the reward

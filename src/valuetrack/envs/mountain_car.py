@@ -11,8 +11,8 @@ from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
-from valuetrack.envs.base import Step
-from valuetrack.envs.timed import TimedTask
+from valuetrack.envs.base import Step, TimedTask
+from valuetrack.envs.registry import register
 from valuetrack.types import Array
 
 FORCE = 0.001
@@ -33,6 +33,7 @@ class MountainCarState(NamedTuple):
     steps: Array
 
 
+@register("MountainCar-v0")
 @dataclass(frozen=True)
 class MountainCar(TimedTask):
     r"""The car in the valley; implements `valuetrack.envs.base.Environment`.

@@ -18,9 +18,10 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
 from valuetrack.algorithms.build import Task
+from valuetrack.envs.gym.encoders import Encoder
+from valuetrack.envs.gym.spaces import action_count, action_offset, encoder
 from valuetrack.networks import ACTIVATIONS
 from valuetrack.sb3.learner import ModelLearner
-from valuetrack.spaces import Encoder, action_count, action_offset, encoder
 
 NDArray = npt.NDArray[Any]
 

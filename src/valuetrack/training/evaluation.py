@@ -10,7 +10,7 @@ import numpy as np
 
 from valuetrack import rng
 from valuetrack.envs.base import Environment
-from valuetrack.envs.lanes import Lanes
+from valuetrack.envs.gym.vectorised import VectorisedEnvs
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.policies import greedy, masked_max
 from valuetrack.types import Array
@@ -104,7 +104,7 @@ def evaluate_compiled(
 
 
 def evaluate_on_host(
-    choose: Any, lanes: Lanes, seeds: Any, episodes: int, *, limit: int, discount: float
+    choose: Any, lanes: VectorisedEnvs, seeds: Any, episodes: int, *, limit: int, discount: float
 ) -> Episodes:
     """Play the same number of episodes in every Gymnasium lane.
 
@@ -121,13 +121,13 @@ def evaluate_on_host(
         begins = (lengths == 0) & (played < episodes)
         found.start_values[begins, played[begins]] = value[begins]
         arrived = lanes.step(action)
-        counts = arrived.real & (played < episodes) & (lengths < limit)
+        counts = arrived.is_transition & (played < episodes) & (lengths < limit)
         reward = arrived.reward[counts]
         found.returns[counts, played[counts]] += reward
         found.discounted_returns[counts, played[counts]] += discount ** lengths[counts] * reward
-        lengths += arrived.real
-        over = (arrived.terminated | arrived.truncated | (lengths >= limit)) & arrived.real
+        lengths += arrived.is_transition
+        over = (arrived.terminated | arrived.truncated | (lengths >= limit)) & arrived.is_transition
         played[over & (played < episodes)] += 1
         lengths[over] = 0
-        places = arrived.going_on
+        places = arrived.current
     return found

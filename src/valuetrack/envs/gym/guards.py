@@ -1,7 +1,13 @@
-"""Calls of environments that others wrote: what they raise and return becomes one sentence.
+"""Guards around users' environments: whatever is wrong in what they raise or return, in a sentence.
 
-:func:`reset`, :func:`step`, :func:`number` and :func:`flag` run in every step of every lane; where
-all is well they look at types and compare two numbers, and copy nothing.
+::
+
+    observation, info = guards.reset(env, seed=0)
+    observation, reward, terminated, truncated, info = guards.step(env, action)
+    reward = guards.checked_reward(env, reward)
+
+:func:`reset`, :func:`step`, :func:`checked_reward` and :func:`checked_flag` run in every step of
+every environment; where all is well they look at types and compare two numbers, and copy nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 LARGEST = float(np.finfo(np.float32).max)
-"""The largest reward: they are kept in single precision."""
-SEVERAL = (tuple, list)
-NUMBERS = (float, int)
+"""The largest reward: rewards are kept in single precision."""
+SEQUENCES = (tuple, list)
+PYTHON_NUMBERS = (float, int)
 RETURNED = {
     "reset": ("observation", "info"),
     "step": ("observation", "reward", "terminated", "truncated", "info"),
@@ -36,13 +42,13 @@ def name_of(env: Any) -> str:
     return getattr(getattr(inner, "spec", None), "id", None) or type(inner).__name__
 
 
-def not_made(who: str, error: Exception) -> EnvironmentFailedError:
+def making_failed(who: str, error: Exception) -> EnvironmentFailedError:
     """Return the error for an environment that ``who`` should have made."""
     return EnvironmentFailedError(f"{who} failed: {_what(error)}")
 
 
-def space(env: Any, name: str) -> Any:
-    """Return one of an environment's spaces."""
+def get_space(env: Any, name: str) -> Any:
+    """Return one of an environment's spaces by its attribute's name."""
     try:
         return getattr(env, name)
     except Exception as error:
@@ -55,7 +61,7 @@ def reset(env: Any, **how: Any) -> tuple[Any, Mapping[str, Any]]:
         seen = env.reset(**how)
     except Exception as error:
         raise _failed(env, "reset", error) from error
-    if not isinstance(seen, SEVERAL) or len(seen) != 2:
+    if not isinstance(seen, SEQUENCES) or len(seen) != 2:
         raise _miscounted(env, "reset", seen)
     observation, info = seen
     if type(info) is not dict and not isinstance(info, Mapping):
@@ -69,7 +75,7 @@ def step(env: Any, action: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
         seen = env.step(action)
     except Exception as error:
         raise _failed(env, "step", error) from error
-    if not isinstance(seen, SEVERAL) or len(seen) != 5:
+    if not isinstance(seen, SEQUENCES) or len(seen) != 5:
         raise _miscounted(env, "step", seen)
     observation, reward, terminated, truncated, info = seen
     if type(info) is not dict and not isinstance(info, Mapping):
@@ -77,15 +83,22 @@ def step(env: Any, action: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
     return observation, reward, terminated, truncated, info
 
 
-def number(env: Any, reward: Any) -> float:
-    """Return a reward as a finite number; an array of one element is one."""
-    value: float = reward if isinstance(reward, NUMBERS) else _only_number(env, reward)
+def checked_reward(env: Any, reward: Any) -> float:
+    """Return a reward as a finite number; an array of one element counts as one.
+
+    Examples
+    --------
+    >>> import gymnasium, numpy as np
+    >>> checked_reward(gymnasium.make("CartPole-v1"), np.array([1.5]))
+    1.5
+    """
+    value: float = reward if isinstance(reward, PYTHON_NUMBERS) else _only_number(env, reward)
     if not -LARGEST <= value <= LARGEST:  # a NaN is not either
         raise _not_finite(env, value)
     return value
 
 
-def numbers(env: Any, rewards: Any, count: int) -> npt.NDArray[np.float32]:
+def checked_rewards(env: Any, rewards: Any, count: int) -> npt.NDArray[np.float32]:
     """Return the finite rewards of a vector environment, one for each of its environments."""
     try:
         given = np.asarray(rewards)
@@ -104,7 +117,7 @@ def numbers(env: Any, rewards: Any, count: int) -> npt.NDArray[np.float32]:
     return array.astype(np.float32)
 
 
-def flag(env: Any, value: Any) -> bool:
+def checked_flag(env: Any, value: Any) -> bool:
     """Return whether an episode is over, as a boolean."""
     if value is True or value is False:
         return value
@@ -117,14 +130,14 @@ def flag(env: Any, value: Any) -> bool:
         ) from error
 
 
-def told(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """Return an error's message in one line that ends with a full stop."""
     return " ".join(str(error).split()).rstrip(".") + "."
 
 
 def _what(error: Exception) -> str:
     kind = type(error).__name__
-    return f"{kind}: {told(error)}" if str(error).strip() else f"{kind}."
+    return f"{kind}: {one_line(error)}" if str(error).strip() else f"{kind}."
 
 
 def _failed(env: Any, where: str, error: Exception) -> EnvironmentFailedError:
@@ -134,7 +147,7 @@ def _failed(env: Any, where: str, error: Exception) -> EnvironmentFailedError:
 
 
 def _miscounted(env: Any, call: str, seen: Any) -> ValueError:
-    came = f"{len(seen)} values" if isinstance(seen, SEVERAL) else _shown(seen)
+    came = f"{len(seen)} values" if isinstance(seen, SEQUENCES) else _shown(seen)
     return ValueError(
         f"The environment {name_of(env)} returned {came} from {call}; "
         f"Gymnasium's {call} returns {', '.join(RETURNED[call])}."

@@ -7,8 +7,8 @@ from gymnasium import spaces as gym_spaces
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from valuetrack.envs.gym.spaces import action_count, action_mask, action_offset, encoder
 from valuetrack.networks import cnn
-from valuetrack.spaces import action_count, action_mask, action_offset, encoder
 
 PIXELS = np.uint8
 
@@ -30,13 +30,13 @@ VECTOR_SPACES = [
     (box(2, 2, dtype=np.float64), 4),
     (box(5, dtype=PIXELS), 5),
     (box(2, 5, 5, 3, dtype=PIXELS), 150),
-    (box(9, 9, 3, dtype=np.int32), 243),
-    (box(9, 9, 3, dtype=np.bool_), 243),
-    (box(9, 9, 5), 405),
+    (box(4, 9, 9, 3, dtype=np.bool_), 972),
     (box(2, 3, 4), 24),
+    (box(4, 9, 5, dtype=np.bool_), 180),
     (box(9, 3, 9), 243),
     (Discrete(4, start=7), 4),
     (MultiBinary([2, 3]), 6),
+    (MultiBinary([2, 3, 3]), 18),
     (MultiDiscrete([[2, 3], [4, 2]]), 11),
     (MultiDiscrete([2, 3], start=[-1, 5]), 5),
     (Tuple([box(2), box(2)]), 4),
@@ -54,6 +54,11 @@ IMAGE_SPACES = [
     (box(9, 8, 3), (9, 8, 3)),
     (box(4, 9, 8, dtype=np.float64), (9, 8, 4)),
     (box(5, 5, 1, dtype=np.float16), (5, 5, 1)),
+    (box(9, 9, 5), (9, 9, 5)),
+    (box(10, 10, 4, dtype=np.bool_), (10, 10, 4)),  # Breakout of MinAtar
+    (box(10, 10, 10, dtype=np.bool_), (10, 10, 10)),  # Seaquest of MinAtar
+    (box(9, 9, 3, dtype=np.int32), (9, 9, 3)),
+    (box(2, 9, 9, dtype=np.int8), (9, 9, 2)),
 ]
 
 
@@ -82,7 +87,17 @@ def test_images(space, shape):
     assert array.flags.c_contiguous
 
 
-ALL_SPACES = [space for space, _ in VECTOR_SPACES + IMAGE_SPACES]
+def test_a_multibinary_image_is_booleans():
+    space = MultiBinary([4, 10, 10])
+    inputs = encoder(space)
+    observation = space.sample()
+    array = inputs.encode(observation)
+    assert (inputs.shape, inputs.dtype, inputs.is_image) == ((10, 10, 4), np.bool_, True)
+    assert array.dtype == np.bool_
+    np.testing.assert_array_equal(array, observation.transpose(1, 2, 0))
+
+
+ALL_SPACES = [MultiBinary([10, 10, 4])] + [space for space, _ in VECTOR_SPACES + IMAGE_SPACES]
 
 
 @pytest.mark.parametrize("layout", ["gymnasium", "tuple", "list", "object"])
@@ -165,6 +180,11 @@ def test_an_image_goes_through_the_network():
         (box(9, 9, 3, dtype=PIXELS), np.full((9, 9, 3), 256), "0 to 255, but 256"),
         (box(9, 9, 3, dtype=PIXELS), np.full((9, 9, 3), -1), "0 to 255, but -1"),
         (Tuple([box(9, 9, 3, dtype=PIXELS)]), (np.ones((9, 9, 3)),), r"\[0\].*uint8"),
+        (box(9, 9, 3, dtype=np.bool_), np.full((9, 9, 3), 2), "zeros and ones, but 2"),
+        (box(9, 9, 3, dtype=np.bool_), np.full((9, 9, 3), 0.5), "zeros and ones, but 0.5"),
+        (MultiBinary([9, 9, 3]), np.full((9, 9, 3), np.nan), "zeros and ones, but nan"),
+        (box(9, 9, 3, dtype=np.int8), np.full((9, 9, 3), 128), "-128 to 127, but 128"),
+        (box(9, 9, 3, dtype=np.int32), np.zeros((9, 9, 3)), "int32, but float64"),
         (Discrete(3, start=1), 0, "from 1 to 3, but 0"),
         (Discrete(3, start=1), 4, "from 1 to 3, but 4"),
         (Discrete(3, start=-1), np.uint64(2**64 - 1), "from -1 to 1, but 18446744073709551615"),

@@ -18,8 +18,9 @@ from valuetrack.algorithms import DQN, ModelFileError, load
 from valuetrack.algorithms.place import Place
 from valuetrack.cli import app
 from valuetrack.envs import ESCAPE_ID
-from valuetrack.envs.calls import EnvironmentFailedError
-from valuetrack.envs.lanes import SingleLanes, VectorLanes, make_lanes
+from valuetrack.envs.gym.guards import EnvironmentFailedError
+from valuetrack.envs.gym.make import make_vectorised
+from valuetrack.envs.gym.vectorised import SequentialEnvs, WrappedVectorEnv
 
 TINY = {"hidden": (8,), "batch_size": 8, "replay_capacity": 200, "samples": 4}
 ERRORS = [
@@ -85,9 +86,9 @@ class Answering(Counter):
         return tuple({**seen, **self.parts}.values())
 
 
-def walk(lanes, steps=3):
-    lanes.reset(range(lanes.count))
-    return [lanes.step(np.zeros(lanes.count, int)) for _ in range(steps)]
+def walk(envs, steps=3):
+    envs.reset(range(envs.count))
+    return [envs.step(np.zeros(envs.count, int)) for _ in range(steps)]
 
 
 def check_sentence(raised, beginning, error):
@@ -111,7 +112,7 @@ def check_sentence(raised, beginning, error):
 )
 def test_an_error_of_the_environment_is_one_exception(where, beginning, error):
     with pytest.raises(EnvironmentFailedError) as raised:
-        walk(make_lanes(lambda: Failing(where, error), 2))
+        walk(make_vectorised(lambda: Failing(where, error), 2))
     check_sentence(raised, beginning, error)
 
 
@@ -121,13 +122,13 @@ def test_an_error_of_the_environment_is_one_exception(where, beginning, error):
 def test_an_error_in_a_vector_environment(where, error, mode):
     vector = SyncVectorEnv([lambda: Failing(where, error)] * 2, autoreset_mode=mode)
     with pytest.raises(EnvironmentFailedError) as raised:
-        walk(VectorLanes(vector))
+        walk(WrappedVectorEnv(vector))
     check_sentence(raised, f"The environment SyncVectorEnv failed in {where}", error)
 
 
 def test_the_sentence_is_as_documented():
     with pytest.raises(EnvironmentFailedError) as raised:
-        walk(SingleLanes([Failing("step", KeyError("boom"))]))
+        walk(SequentialEnvs([Failing("step", KeyError("boom"))]))
     assert str(raised.value) == "The environment Failing failed in step: KeyError: 'boom'."
 
 
@@ -135,7 +136,7 @@ def test_the_sentence_is_as_documented():
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_who_stops_the_program_is_let_through(where, stop):
     with pytest.raises(stop):
-        walk(make_lanes(lambda: Failing(where, stop()), 1))
+        walk(make_vectorised(lambda: Failing(where, stop()), 1))
 
 
 @pytest.mark.parametrize("where", ["constructor", "reset", "step"])
@@ -163,12 +164,12 @@ def test_an_id_is_named(register):
     error = KeyError("boom")
     register("FailsEarly-v0", "constructor", error)
     with pytest.raises(EnvironmentFailedError) as raised:
-        make_lanes("FailsEarly-v0", 1)
+        make_vectorised("FailsEarly-v0", 1)
     assert raised.value.__cause__.args == error.args
     assert str(raised.value).startswith("The constructor of the environment FailsEarly-v0 failed: ")
     register("FailsLate-v0", "step", error)
     with pytest.raises(EnvironmentFailedError, match="environment FailsLate-v0 failed in step: K"):
-        walk(make_lanes("FailsLate-v0", 1))
+        walk(make_vectorised("FailsLate-v0", 1))
 
 
 def test_a_class_is_named():
@@ -178,7 +179,7 @@ def test_a_class_is_named():
 
     telling = "The constructor of the environment NeedsMore failed: TypeError: .*'more'"
     with pytest.raises(EnvironmentFailedError, match=telling):
-        make_lanes(NeedsMore, 1)
+        make_vectorised(NeedsMore, 1)
 
 
 def test_spaces_that_are_missing():
@@ -186,12 +187,12 @@ def test_spaces_that_are_missing():
         pass
 
     with pytest.raises(EnvironmentFailedError, match="Empty failed in observation_space: Attr"):
-        make_lanes(Empty, 1)
+        make_vectorised(Empty, 1)
 
 
 def test_a_wrong_option_of_our_own_environment_keeps_its_sentence():
     with pytest.raises(ValueError, match="width"):
-        make_lanes(ESCAPE_ID, 1, width=0)
+        make_vectorised(ESCAPE_ID, 1, width=0)
 
 
 @pytest.mark.parametrize("env", ["this:Poem-v0", "os:Some-v0", "a:b:c-v0", ":Some-v0", "os:"])
@@ -201,7 +202,7 @@ def test_an_id_imports_nothing(env, monkeypatch):
 
     monkeypatch.setattr("importlib.import_module", refuse)
     with pytest.raises(ValueError, match="There is no environment") as raised:
-        make_lanes(env, 1)
+        make_vectorised(env, 1)
     rest = env.partition(":")[2]
     assert str(raised.value).endswith(f"and give the id alone: {rest!r}.")
 
@@ -252,7 +253,7 @@ WRONG = [
 @pytest.mark.parametrize(("answers", "telling"), WRONG, ids=[telling for _, telling in WRONG])
 def test_what_an_environment_may_not_return(answers, telling):
     with pytest.raises(ValueError, match="The environment Answering returned ") as raised:
-        walk(SingleLanes([Answering(**answers)]))
+        walk(SequentialEnvs([Answering(**answers)]))
     text = str(raised.value)
     assert telling in text
     assert text.endswith(".")
@@ -278,20 +279,20 @@ def test_what_an_environment_may_not_return(answers, telling):
     ids=repr,
 )
 def test_rewards_that_are_one_number(reward):
-    (arrived, *_) = walk(SingleLanes([Answering(reward=reward)]))
+    (arrived, *_) = walk(SequentialEnvs([Answering(reward=reward)]))
     assert (arrived.reward.dtype, arrived.reward.tolist()) == (np.float32, [1.0])
 
 
 @pytest.mark.parametrize("yes", [True, 1, np.bool_(True), np.array(True), np.array([1])], ids=repr)
 def test_flags_that_are_one_boolean(yes):
-    (arrived, *_) = walk(SingleLanes([Answering(terminated=yes)]))
+    (arrived, *_) = walk(SequentialEnvs([Answering(terminated=yes)]))
     assert arrived.terminated.tolist() == [True]
 
 
 def test_any_mapping_is_an_info():
     info = types.MappingProxyType({"action_mask": np.array([True, False, True])})
-    (arrived, *_) = walk(SingleLanes([Answering(info=info)]))
-    assert arrived.reached.mask.tolist() == [[True, False, True]]
+    (arrived, *_) = walk(SequentialEnvs([Answering(info=info)]))
+    assert arrived.next.mask.tolist() == [[True, False, True]]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +315,7 @@ def test_rewards_of_a_vector_environment(rewards, telling, monkeypatch):
 
     monkeypatch.setattr(vector, "step", step)
     with pytest.raises(ValueError, match="The environment SyncVectorEnv returned ") as raised:
-        walk(VectorLanes(vector))
+        walk(WrappedVectorEnv(vector))
     assert telling in str(raised.value)
 
 
@@ -323,7 +324,7 @@ def test_a_vector_environment_that_does_not_tell_where_an_episode_ended(monkeypa
     original = vector.step
     monkeypatch.setattr(vector, "step", lambda actions: (*original(actions)[:4], {}))
     with pytest.raises(ValueError, match=r'give it in info\["final_obs"\]'):
-        walk(VectorLanes(vector), 5)
+        walk(WrappedVectorEnv(vector), 5)
 
 
 # -- the command line -----------------------------------------------------------------------------
@@ -334,7 +335,7 @@ def test_on_the_command_line_it_is_one_line(tmp_path, monkeypatch):
     (tmp_path / f"{name}.py").write_text(
         textwrap.dedent("""
             import gymnasium
-            from tests.envs.test_failing_envs import Failing
+            from tests.envs.gym.test_guards import Failing
 
             options = {"where": "step", "error": KeyError("boom")}
             gymnasium.register("failing/Counter-v0", Failing, kwargs=options)

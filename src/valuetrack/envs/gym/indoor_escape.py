@@ -1,4 +1,4 @@
-"""Indoor escape for Gymnasium: the same pure functions behind the usual stateful interface."""
+"""Indoor escape for Gymnasium: the same pure functions behind its stateful interface."""
 
 from __future__ import annotations
 

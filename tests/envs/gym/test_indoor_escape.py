@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 import valuetrack.envs
 from valuetrack.envs import ESCAPE_ID, IndoorEscape
-from valuetrack.envs.escape_gym import IndoorEscapeEnv, draw, write
+from valuetrack.envs.gym.indoor_escape import IndoorEscapeEnv, draw, write
 
 OPTIONS = {"width": 4, "height": 3, "walls": ((1, 1),)}
 

@@ -1,0 +1,269 @@
+"""How observations of each kind of space become arrays; :mod:`valuetrack.envs.gym.spaces` chooses.
+
+An encoder checks what it is given: a value that does not fit its space is an error in one sentence
+here, and not a wrong number later. It always returns a new array, for environments are free to
+reuse theirs.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from valuetrack.envs.base import FLOAT32, DType, ObservationSpec, Shape
+
+NumberArray = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Encoder(abc.ABC):
+    """What turns the observations of one space into arrays.
+
+    Examples
+    --------
+    >>> from gymnasium.spaces import Discrete
+    >>> from valuetrack.envs.gym.spaces import encoder
+    >>> inputs = encoder(Discrete(3))
+    >>> inputs.shape, inputs.encode(1).tolist()
+    ((3,), [0.0, 1.0, 0.0])
+    """
+
+    name: str = field(repr=False)
+    """The part of the observation that this is, as an error's message begins."""
+    spec: ObservationSpec
+    """Shape and dtype of an encoded observation, and whether it is an image."""
+    source: Any = field(hash=False)
+    """The shape of an observation as it comes; of a Dict or Tuple, its parts' by their keys."""
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of an encoded observation: (height, width, channels) for an image, else flat."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Dtype of an encoded observation."""
+        return self.spec.dtype
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is an image, for :func:`valuetrack.networks.cnn`."""
+        return self.spec.is_image
+
+    def encode(self, observation: Any) -> NumberArray:
+        """Encode one observation."""
+        return self._encode(observation, ())
+
+    def encode_batch(self, observations: Any, count: int) -> NumberArray:
+        """Encode what a vector environment of ``count`` environments returns.
+
+        That is an array with a leading axis, or a dict or tuple of such arrays as the space is; a
+        tuple, list or object array of ``count`` single observations serves as well.
+        """
+        return self._encode(observations, (count,))
+
+    @abc.abstractmethod
+    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
+        """Encode one observation (``lead`` is empty) or a batch (``lead`` is its length)."""
+
+    def _is_batch(self, observations: Any) -> bool:
+        """Return whether this may be a batch as Gymnasium lays it out: an array."""
+        return hasattr(observations, "shape")
+
+
+@dataclass(frozen=True)
+class ImageEncoder(Encoder):
+    """An image, its dtype kept and its channels moved last."""
+
+    channels_first: bool
+
+    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
+        array = _numbers(observation, (*lead, *self.source), self.name)
+        if self.channels_first:
+            array = np.moveaxis(array, -3, -1)
+        return converted(array, self.dtype, self.name)
+
+
+@dataclass(frozen=True)
+class VectorEncoder(Encoder):
+    """Numbers of any shape, flattened, as float32; ``pixels`` (uint8) are divided by 255."""
+
+    pixels: DType | None
+
+    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
+        array = _numbers(observation, lead + self.source, self.name)
+        if self.pixels is not None:
+            array = converted(array, self.pixels, self.name) / FLOAT32.type(255)
+        else:
+            array = converted(array, FLOAT32, self.name)
+        return array.reshape(lead + self.shape)
+
+
+@dataclass(frozen=True)
+class BinaryEncoder(Encoder):
+    """Zeros and ones, flattened, as float32."""
+
+    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
+        array = _numbers(observation, lead + self.source, self.name)
+        return _zeros_and_ones(array, self.dtype, self.name).reshape(lead + self.shape)
+
+
+@dataclass(frozen=True)
+class OneHotEncoder(Encoder):
+    """Each component has ``sizes`` values from ``starts`` on, and a slot for each."""
+
+    sizes: Shape
+    starts: Shape
+
+    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
+        array = _numbers(observation, lead + self.source, self.name, kinds="biu")
+        values = array.reshape(math.prod(lead), len(self.sizes))
+        hot = np.zeros((len(values), *self.shape), FLOAT32)
+        rows = np.arange(len(values))
+        slot = 0
+        for component, (size, start) in enumerate(zip(self.sizes, self.starts, strict=True)):
+            column = values[:, component]
+            # Compared before the subtraction, which could go round in a narrow or unsigned dtype.
+            wrong = (column < start) | (column >= start + size)
+            if wrong.any():
+                where = f" in component {component}" if self.source else ""
+                raise ValueError(
+                    f"{self.name} should be from {start} to {start + size - 1}{where}, "
+                    f"but {column[wrong][0]} came."
+                )
+            hot[rows, column.astype(np.int64) - start + slot] = 1
+            slot += size
+        return hot.reshape(lead + self.shape)
+
+
+@dataclass(frozen=True)
+class PartsEncoder(Encoder):
+    """The vectors of the parts of a Dict, or of a Tuple (whose keys are 0, 1, ...), in a row."""
+
+    parts: tuple[tuple[Any, Encoder], ...]
+    is_dict: bool
+
+    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
+        # A vector environment that cannot batch returns single observations one after the other.
+        if lead and not self._is_batch(observation):
+            singles = self._singles(observation, *lead)
+            return np.stack([self.encode(single) for single in singles])
+        self._check(observation)
+        vectors = [part._encode(observation[key], lead) for key, part in self.parts]
+        return np.concatenate(vectors, axis=-1)
+
+    def _is_batch(self, observations: Any) -> bool:
+        if self.is_dict:
+            return isinstance(observations, Mapping)
+        # The first part tells: in a tuple of single observations it is one tuple deeper.
+        (key, first), *_ = self.parts
+        return (
+            isinstance(observations, tuple | list)
+            and len(observations) == len(self.parts)
+            and first._is_batch(observations[key])
+        )
+
+    def _singles(self, observations: Any, count: int) -> list[Any]:
+        is_sequence = isinstance(observations, tuple | list | np.ndarray)
+        if not is_sequence or len(observations) != count:
+            size = f" of length {len(observations)}" if is_sequence else ""
+            raise ValueError(
+                f"{self.name} should be a batch of {count}, a {self._kind} of arrays or a tuple "
+                f"of {count} observations, but a {type(observations).__name__}{size} came."
+            )
+        return list(observations)
+
+    @property
+    def _kind(self) -> str:
+        return "dict" if self.is_dict else "tuple"
+
+    def _check(self, observation: Any) -> None:
+        if not isinstance(observation, Mapping if self.is_dict else tuple | list):
+            raise ValueError(
+                f"{self.name} should be a {self._kind}, but a {type(observation).__name__} came."
+            )
+        if self.is_dict:
+            missing = [key for key, _ in self.parts if key not in observation]
+            if missing:
+                there = ", ".join(map(repr, observation)) or "none"
+                raise ValueError(f"{self.name} lacks the key {missing[0]!r}; its keys: {there}.")
+        if len(observation) != len(self.parts):
+            raise ValueError(
+                f"{self.name} should have {len(self.parts)} parts, but {len(observation)} came."
+            )
+
+
+def _numbers(observation: Any, shape: Shape, name: str, kinds: str = "fiub") -> NumberArray:
+    """Return an observation as an array of numbers, which may be the observation itself."""
+    what = "numbers" if "f" in kinds else "integers"
+    try:
+        array = np.asarray(observation)
+        if array.dtype.kind == "O" and array.ndim:  # single observations in an object array
+            array = np.asarray(list(array))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} should be {what} of shape {shape}, "
+            f"but a {type(observation).__name__} came that is no such array."
+        ) from error
+    if array.dtype.kind not in kinds:
+        came = f"dtype {array.dtype}" if array.dtype != object else type(observation).__name__
+        raise ValueError(f"{name} should be {what} of shape {shape}, but {came} came.")
+    if array.shape != shape:
+        raise ValueError(f"{name} should have the shape {shape}, but {array.shape} came.")
+    return array
+
+
+def _finite(array: NumberArray, dtype: np.dtype[Any], name: str) -> NumberArray:
+    """Return a copy of a floating dtype, without NaN and infinity."""
+    if array.dtype == dtype:
+        copy = array.astype(dtype, order="C")
+    else:
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, an error below
+            copy = array.astype(dtype, order="C")
+    if not np.isfinite(copy).all():
+        wrong = array[~np.isfinite(copy)][0]
+        raise ValueError(f"{name} should hold finite numbers of dtype {dtype}, but {wrong} came.")
+    return copy
+
+
+def converted(array: NumberArray, dtype: DType, name: str) -> NumberArray:
+    """Return a copy of another dtype whose numbers are the same, up to a float's precision.
+
+    ``name`` begins the sentence of the error if they cannot be.
+
+    Examples
+    --------
+    >>> converted(np.array([0, 255]), np.dtype(np.uint8), "The image")
+    array([  0, 255], dtype=uint8)
+    """
+    if dtype.kind == "b":
+        return _zeros_and_ones(array, dtype, name)
+    return _integers(array, dtype, name) if dtype.kind in "iu" else _finite(array, dtype, name)
+
+
+def _zeros_and_ones(array: NumberArray, dtype: DType, name: str) -> NumberArray:
+    """Return a copy of an array that holds nothing but zeros and ones."""
+    if array.dtype.kind != "b":
+        wrong = (array != 0) & (array != 1)
+        if wrong.any():
+            raise ValueError(f"{name} should hold zeros and ones, but {array[wrong][0]} came.")
+    return array.astype(dtype, order="C")
+
+
+def _integers(array: NumberArray, dtype: DType, name: str) -> NumberArray:
+    """Return a copy of an integer dtype, where that changes no number."""
+    if array.dtype != dtype:
+        # An image of floats from 0 to 1 would become black without a word.
+        if array.dtype.kind == "f":
+            raise ValueError(f"{name} should be of dtype {dtype}, but {array.dtype} came.")
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        wrong = (array < low) | (array > high) if array.dtype.kind != "b" else np.False_
+        if np.any(wrong):
+            raise ValueError(f"{name} should be from {low} to {high}, but {array[wrong][0]} came.")
+    return array.astype(dtype, order="C")

@@ -1,0 +1,125 @@
+"""From an id, a function or an object to Gymnasium environments side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import VectorEnv
+
+from valuetrack.envs.gym import guards
+from valuetrack.envs.gym.vectorised import SequentialEnvs, VectorisedEnvs, WrappedVectorEnv
+
+
+def make_vectorised(
+    env: str | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any] | Callable[[], Any],
+    count: int,
+    **options: Any,
+) -> VectorisedEnvs:
+    """Make ``count`` environments from an id, a function, an environment or a vector environment.
+
+    Parameters
+    ----------
+    env
+        A registered id, a function or class that makes an environment, or one that is made. An
+        environment object serves if ``count`` is 1, a vector environment if it has ``count``.
+    count
+        How many environments are needed.
+    **options
+        For ``gymnasium.make``, with an id.
+
+    Raises
+    ------
+    ValueError
+        If no such environment exists, or if one object cannot serve as ``count`` environments.
+    TypeError
+        If ``env`` is nothing that makes environments.
+    EnvironmentFailedError
+        If the environment's own code failed.
+
+    Examples
+    --------
+    >>> envs = make_vectorised("FrozenLake-v1", 2, is_slippery=False)
+    >>> envs.count, envs.num_actions, envs.encoder.shape
+    (2, 4, (16,))
+    """
+    if isinstance(env, VectorEnv):
+        if env.num_envs != count:
+            raise ValueError(
+                f"The vector environment has {env.num_envs} environments, and {count} are needed: "
+                "as many as `seeds` times `environments`."
+            )
+        return WrappedVectorEnv(env)
+    if isinstance(env, gymnasium.Env):
+        if count != 1:
+            raise ValueError(
+                f"One environment object cannot serve {count} runs side by side; "
+                "pass its id or a function that makes one."
+            )
+        return SequentialEnvs([env])
+    build = _builder(env, options)
+    made = [build() for _ in range(count)]
+    for one in made:
+        if not isinstance(one, gymnasium.Env):
+            raise TypeError(
+                "The function that makes an environment returned no gymnasium.Env but a "
+                f"{type(one).__name__}."
+            )
+    return SequentialEnvs(made)
+
+
+def _builder(env: str | Callable[[], Any], options: dict[str, Any]) -> Callable[[], Any]:
+    if isinstance(env, str):
+        return _by_id(env, options)
+    if not callable(env):
+        raise TypeError(
+            "An environment is an id, a Gymnasium environment, a vector environment or a "
+            f"function that makes one, not {type(env).__name__}."
+        )
+    who = "The function that makes an environment"
+    if isinstance(env, type):
+        who = f"The constructor of the environment {env.__name__}"
+
+    def build() -> Any:
+        try:
+            return env()
+        except Exception as error:
+            raise guards.making_failed(who, error) from error
+
+    return build
+
+
+def _by_id(env: str, options: dict[str, Any]) -> Callable[[], Any]:
+    """Return what makes an environment that is registered; nothing is imported for that.
+
+    Gymnasium would import the module of ``module:Id-v0``, but an id may come from a file, which
+    must not choose what code runs.
+    """
+    module, colon, rest = env.partition(":")
+    if colon:
+        raise ValueError(
+            f"There is no environment {env!r}: an id imports nothing here. Import the module "
+            f"{module!r} first, on the command line with --import, and give the id alone: {rest!r}."
+        )
+    try:
+        spec = gymnasium.spec(env)
+    except (gymnasium.error.Error, ValueError, ModuleNotFoundError) as error:
+        raise ValueError(
+            f"There is no environment {env!r}: {guards.one_line(error)} `valuetrack envs` "
+            "lists those there are; import the package that registers your own first."
+        ) from error
+    who = f"The constructor of the environment {env}"
+    is_ours = str(spec.entry_point).startswith("valuetrack.")
+
+    def build() -> Any:
+        try:
+            return gymnasium.make(env, **options)
+        except (gymnasium.error.Error, TypeError) as error:
+            raise ValueError(f"{env} cannot be made: {guards.one_line(error)}") from error
+        except Exception as error:
+            if is_ours and isinstance(error, ValueError):
+                raise  # its sentence tells which option is wrong
+            raise guards.making_failed(who, error) from error
+
+    return build

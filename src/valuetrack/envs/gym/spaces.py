@@ -1,0 +1,196 @@
+"""From Gymnasium's spaces to the arrays that networks take, and to actions 0, 1, ....
+
+::
+
+    inputs = encoder(env.observation_space)
+    observation, info = env.reset()
+    array = inputs.encode(observation)  # of inputs.shape and inputs.dtype
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from valuetrack.envs.base import FLOAT32, UINT8, ObservationSpec
+from valuetrack.envs.gym.encoders import (
+    BinaryEncoder,
+    Encoder,
+    ImageEncoder,
+    OneHotEncoder,
+    PartsEncoder,
+    VectorEncoder,
+)
+
+Space = gymnasium.Space[Any]
+
+
+def encoder(space: Space) -> Encoder:
+    """Return what turns observations of a space into arrays.
+
+    ============================  ===================================================
+    space                         array
+    ============================  ===================================================
+    Box, an image                 (height, width, channels), its dtype kept
+    Box, any other                flat, float32
+    Discrete                      one-hot, float32
+    MultiDiscrete                 one-hot for each component, float32
+    MultiBinary, an image         (height, width, channels), bool
+    MultiBinary, any other        flat, float32
+    Dict, Tuple, also nested      the parts' vectors one after the other, float32
+    ============================  ===================================================
+
+    :class:`valuetrack.envs.base.ObservationSpec` says what an image is: an array of three axes, of
+    any dtype, that is 5 x 5 or larger or holds uint8. The channels are the last axis, or the first
+    one where that is shorter; they are moved last. Inside a Dict or Tuple images become vectors
+    too, those of dtype uint8 divided by 255. No other number is scaled here.
+
+    Raises
+    ------
+    ValueError
+        For any other space; in one sentence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gymnasium.spaces import Box
+    >>> encoder(Box(0, 1, (4, 10, 10), np.bool_)).spec
+    ObservationSpec(shape=(10, 10, 4), dtype=dtype('bool'), is_image=True)
+    >>> encoder(Box(-1, 1, (2, 3))).spec
+    ObservationSpec(shape=(6,), dtype=dtype('float32'), is_image=False)
+    """
+    return _image_encoder(space) or _vector_encoder(space, ())
+
+
+def action_count(space: Space) -> int:
+    """Return how many actions there are.
+
+    Examples
+    --------
+    >>> from gymnasium.spaces import Discrete
+    >>> action_count(Discrete(3, start=5))
+    3
+    """
+    return int(_discrete(space).n)
+
+
+def action_offset(space: Space) -> int:
+    """Return the environment's number for our action 0: the space's ``start``.
+
+    Examples
+    --------
+    >>> from gymnasium.spaces import Discrete
+    >>> action_offset(Discrete(3, start=5))
+    5
+    """
+    return int(_discrete(space).start)
+
+
+def action_mask(
+    info: Mapping[str, Any], count: int, *, terminal: bool = False
+) -> npt.NDArray[np.bool_] | None:
+    """Return which actions are legal, if the environment says so in ``info["action_mask"]``.
+
+    In a ``terminal`` state there need not be any.
+
+    Examples
+    --------
+    >>> action_mask({"action_mask": [1, 0]}, 2)
+    array([ True, False])
+    """
+    given = info.get("action_mask")
+    if given is None:
+        return None
+    asked = f'info["action_mask"] should be {count} booleans, True for a legal action'
+    try:
+        mask = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{asked}, but a {type(given).__name__} came that is none.") from error
+    if mask.dtype.kind not in "biu":
+        raise ValueError(f"{asked}, but its dtype is {mask.dtype}.")
+    if mask.shape != (count,):
+        raise ValueError(f"{asked}, but its shape is {mask.shape}.")
+    if mask.dtype.kind != "b" and not ((mask == 0) | (mask == 1)).all():
+        raise ValueError(f"{asked}, but it holds numbers other than 0 and 1.")
+    if not terminal and not mask.any():
+        raise ValueError(
+            'info["action_mask"] allows no action in a state that is not terminal; '
+            "end the episode there, or allow an action."
+        )
+    return mask.astype(np.bool_)
+
+
+def _image_encoder(space: Space) -> Encoder | None:
+    """Return the encoder of a space of images; ``None`` for any other space."""
+    if not isinstance(space, spaces.Box | spaces.MultiBinary) or len(space.shape) != 3:
+        return None
+    shape = height, width, channels = space.shape
+    if channels_first := shape[0] < shape[2]:
+        channels, height, width = shape
+    # Gymnasium gives the zeros and ones of a MultiBinary as integers, which would be scaled.
+    dtype = np.bool_ if isinstance(space, spaces.MultiBinary) else space.dtype
+    spec = ObservationSpec.of((height, width, channels), dtype)
+    return ImageEncoder("The observation", spec, shape, channels_first) if spec.is_image else None
+
+
+def _vector_encoder(space: Space, path: tuple[Any, ...]) -> Encoder:
+    """Build the encoder of a space, or of the part of one at ``path``, to a flat vector."""
+    where = "".join(f"[{key!r}]" for key in path)
+    name = f"The part {where} of the observation" if path else "The observation"
+
+    def common(length: int) -> tuple[str, ObservationSpec]:
+        return name, ObservationSpec.of((length,), FLOAT32)
+
+    match space:
+        case spaces.Box():
+            pixels = UINT8 if space.dtype == UINT8 and len(space.shape) == 3 else None
+            return VectorEncoder(*common(math.prod(space.shape)), space.shape, pixels)
+        case spaces.Discrete():
+            size, start = int(space.n), int(space.start)
+            return OneHotEncoder(*common(size), (), (size,), (start,))
+        case spaces.MultiDiscrete():
+            sizes = tuple(space.nvec.ravel().tolist())
+            starts = tuple(space.start.ravel().tolist())
+            return OneHotEncoder(*common(sum(sizes)), space.shape, sizes, starts)
+        case spaces.MultiBinary():
+            return BinaryEncoder(*common(math.prod(space.shape)), space.shape)
+        case spaces.Dict() | spaces.Tuple() if space.spaces:
+            inside = space.spaces
+            items: Iterable[tuple[Any, Space]]
+            items = inside.items() if isinstance(inside, Mapping) else enumerate(inside)
+            parts = tuple((key, _vector_encoder(part, (*path, key))) for key, part in items)
+            length = sum(part.shape[0] for _, part in parts)
+            sources = {key: part.source for key, part in parts}
+            return PartsEncoder(*common(length), sources, parts, isinstance(inside, Mapping))
+    kind = type(space).__name__
+    raise ValueError(
+        f"{name} is in a space of type {kind}, but valuetrack takes Box, Discrete, MultiDiscrete, "
+        "MultiBinary, and non-empty Dict and Tuple of these; turn it into one of them with "
+        "gymnasium.wrappers.TransformObservation."
+    )
+
+
+def _discrete(space: Space) -> spaces.Discrete[Any]:
+    if isinstance(space, spaces.Discrete):
+        return space
+    kind = type(space).__name__
+    match space:
+        case spaces.Box():
+            is_continuous = np.issubdtype(space.dtype, np.floating)
+            what = "continuous" if is_continuous else f"an array of {space.dtype}"
+            said, cure = f"{kind}{space.shape}, {what}", "Discretise it"
+        case spaces.MultiDiscrete() | spaces.MultiBinary():
+            said = f"{kind}{space.shape}, several choices at once"
+            cure = "Number their combinations"
+        case _:
+            said, cure = kind, "Number the actions"
+    raise ValueError(
+        f"The action space is {said}; valuetrack chooses among finitely many actions (Discrete). "
+        f"{cure} with a gymnasium.ActionWrapper."
+    )
