@@ -217,8 +217,8 @@ def report(
       valuetrack report runs/indoor-escape-quick
     """
     with Uninterrupted():
-        from valuetrack.report import write_report  # noqa: PLC0415  (keeps --help fast)
         from valuetrack.io.run_folder import RunFolder  # noqa: PLC0415
+        from valuetrack.report import write_report  # noqa: PLC0415  (keeps --help fast)
 
     console = make_console()
     page = write_report(RunFolder.open(run), console)
@@ -266,7 +266,9 @@ def train(
         Path | None,
         typer.Option(help="An .npy or .npz file of observations whose values are recorded."),
     ] = None,
-    track_every: Annotated[int, typer.Option(min=1, help="Record the tracked values after every this many updates.")] = 1,
+    track_every: Annotated[
+        int, typer.Option(min=1, help="Record the tracked values after every this many updates.")
+    ] = 1,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard's files into the folder.")
     ] = False,
@@ -310,7 +312,10 @@ def train(
 
 @app.command()
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A file that `train` or `save` wrote, or the folder of a training.")],
+    model: Annotated[
+        Path,
+        typer.Argument(help="A file that `train` or `save` wrote, or the folder of a training."),
+    ],
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of each seed.")] = 10,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the episodes.")] = 0,
     env: Annotated[str | None, typer.Option(help="Another environment than the saved one.")] = None,

@@ -288,7 +288,10 @@ def layer_init(init: InitName | LayerInit = "he", sd: float = 0.1) -> LayerInit:
         weight_key, bias_key = jax.random.split(key)
         bias_shape = shape[-1:]
         if init == "he":
-            return {"w": he(weight_key, shape, jnp.float32), "b": jnp.zeros(bias_shape, jnp.float32)}
+            return {
+                "w": he(weight_key, shape, jnp.float32),
+                "b": jnp.zeros(bias_shape, jnp.float32),
+            }
         if init == "normal":
             return {
                 "w": sd * jax.random.normal(weight_key, shape, jnp.float32),

@@ -183,9 +183,7 @@ class Agent(Generic[OptionsType]):
         if evaluate_every:
             self.env.check_evaluation()
         self._start_tracking(self._to_track(track))
-        schedule = training.Schedule(
-            report_every, evaluate_every, evaluation_episodes, track_every
-        )
+        schedule = training.Schedule(report_every, evaluate_every, evaluation_episodes, track_every)
         training.train(
             self,
             total_timesteps,
@@ -406,9 +404,7 @@ class Agent(Generic[OptionsType]):
     def _member(self, member: int) -> LearnerState:
         if not isinstance(member, int | np.integer) or not 0 <= member < len(self.seeds):
             raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member!r}.")
-        state: LearnerState = jax.tree.map(
-            lambda leaf: leaf[member], self.trainer.learned.learner
-        )
+        state: LearnerState = jax.tree.map(lambda leaf: leaf[member], self.trainer.learned.learner)
         return state
 
     def _divergence(self) -> str:

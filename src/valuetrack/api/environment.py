@@ -88,7 +88,11 @@ class AgentEnvironment:
         if self.in_python is None:
             spec = ObservationSpec.of_env(self.in_jax)
             return Task(spec.shape, spec.is_image, int(self.in_jax.num_actions))
-        return Task(self.in_python.encoder.shape, self.in_python.encoder.is_image, self.in_python.num_actions)
+        return Task(
+            self.in_python.encoder.shape,
+            self.in_python.encoder.is_image,
+            self.in_python.num_actions,
+        )
 
     @property
     def offset(self) -> int:

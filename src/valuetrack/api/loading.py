@@ -17,9 +17,9 @@ from gymnasium.vector import VectorEnv
 from valuetrack.api.agent import Agent
 from valuetrack.api.options import Options, parse, tuples
 from valuetrack.api.settings import memory_of_machine, settings_of
-from valuetrack.envs.calls import EnvironmentFailedError
-from valuetrack.io.errors import ModelFileError, file_error, shortened
+from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.io.arrays import Arrays, from_arrays
+from valuetrack.io.errors import ModelFileError, file_error, shortened
 from valuetrack.learner import Task
 from valuetrack.training import update
 from valuetrack.training.trainer import Settings, read_clock

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from rich.console import Console
 
 from valuetrack.api.pieces import Heartbeat, run_pieces, says_no

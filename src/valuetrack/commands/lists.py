@@ -106,6 +106,8 @@ def values_of(schema: Mapping[str, Any]) -> str:
     if kind == "array":
         each = schema.get("items") or schema["prefixItems"][0]
         return f"[{values_of(each)}, ...]"
-    known = {word: schema[word] for word in BOUNDS if schema.get(word, LARGEST_COUNT) != LARGEST_COUNT}
+    known = {
+        word: schema[word] for word in BOUNDS if schema.get(word, LARGEST_COUNT) != LARGEST_COUNT
+    }
     bounds = [f"{BOUNDS[word]} {bound:g}" for word, bound in known.items()]
     return " ".join([TYPES.get(kind, kind), " and ".join(bounds)]).strip()

@@ -215,9 +215,7 @@ def _stoppable() -> Iterator[threading.Event]:
         yield stop
 
 
-def _measure_times(
-    folder: RunFolder, spec: Experiment, console: Console
-) -> None:
+def _measure_times(folder: RunFolder, spec: Experiment, console: Console) -> None:
     """Add the table of computation costs to a run that does not have it yet."""
     if (folder.path / "timing.json").is_file():
         return

@@ -232,4 +232,3 @@ def save(recorder: Recorder, stop: Stop) -> None:
 
 def _parts(record: Tracking) -> tuple[Any, Any, Any]:
     return record.steps, record.updates, record.samples
-

@@ -341,9 +341,7 @@ def say_if_diverged(agent: Agent[Any]) -> bool:
 def _show(agent: Agent[Any], played: Episodes, console: Console) -> None:
     """Print what every seed expected and what it got, and over seeds the spread."""
     table = Table(
-        title=escape(
-            f"{type(agent).__name__} in {agent.env.label}, {agent.num_timesteps:,} steps"
-        ),
+        title=escape(f"{type(agent).__name__} in {agent.env.label}, {agent.num_timesteps:,} steps"),
         caption=f"Means of {played.returns.shape[1]} greedy episodes. The value is the largest Q "
         "where they begin; it is right if it agrees with the discounted return.",
     )

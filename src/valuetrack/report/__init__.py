@@ -24,12 +24,12 @@ from typing import BinaryIO
 from rich.console import Console
 
 from valuetrack.io.atomic import write_atomically
+from valuetrack.io.run_folder import RunFolder, StoreError
 from valuetrack.report import control, indoor_escape
 from valuetrack.report.page import Report, page
 from valuetrack.report.run_data import Manifest, read_manifest
 from valuetrack.report.style import Drawing
 from valuetrack.report.table import Column, Table, to_html, to_markdown, to_rich
-from valuetrack.io.run_folder import RunFolder, StoreError
 
 PAGE = "report.html"
 SUMMARY = "summary.json"

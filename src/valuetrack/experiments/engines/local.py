@@ -192,9 +192,7 @@ def call_in_process(
         process.join()
 
 
-def _work(
-    path: str, index: int, tasks: Queue[Unit], messages: Queue[Message], halt: Any
-) -> None:
+def _work(path: str, index: int, tasks: Queue[Unit], messages: Queue[Message], halt: Any) -> None:
     """Be a worker: take units until there are none."""
     _end_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM):  # which may come to all processes at once

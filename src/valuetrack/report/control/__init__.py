@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from valuetrack.io.run_folder import RunFolder
 from valuetrack.report.control.claims import algorithm_claims, settings_claims
 from valuetrack.report.control.data import ControlRun, Summary, load, summarise
 from valuetrack.report.control.tables import notes_on_the_run, tables, usual_steps
@@ -11,7 +12,6 @@ from valuetrack.report.page import Report, facts, title_of
 from valuetrack.report.run_data import Manifest
 from valuetrack.report.statistics import Claim, claims_table
 from valuetrack.report.style import Drawing
-from valuetrack.io.run_folder import RunFolder
 
 __all__ = ["algorithm_claims", "make_report", "settings_claims"]
 

@@ -10,9 +10,9 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from valuetrack.io.run_folder import Columns, RunFolder
 from valuetrack.report.run_data import Manifest, Row, finished_rows, read_table, seeds_of
 from valuetrack.report.statistics import Floats, SeedStatistics, seed_statistics
-from valuetrack.io.run_folder import Columns, RunFolder
 
 LAST = 10
 """How many points at the end count as the final ones: a tenth of the experiment's hundred."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from valuetrack.io.run_folder import RunFolder
 from valuetrack.report.indoor_escape import paper
 from valuetrack.report.indoor_escape.claims import claims
 from valuetrack.report.indoor_escape.data import load, summarise
@@ -10,7 +11,6 @@ from valuetrack.report.page import Report, facts, title_of
 from valuetrack.report.run_data import Manifest
 from valuetrack.report.statistics import claims_table
 from valuetrack.report.style import Drawing
-from valuetrack.io.run_folder import RunFolder
 
 NO_TIMES = "Times per update were not measured for this run, so their table is left out."
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pydantic
 
 from valuetrack.envs.indoor_escape import IndoorEscape
+from valuetrack.io.run_folder import Columns, RunFolder, StoreError
 from valuetrack.report.run_data import (
     Manifest,
     Row,
@@ -21,7 +22,6 @@ from valuetrack.report.run_data import (
     seeds_of,
 )
 from valuetrack.report.statistics import PooledStatistics, pooled_statistics
-from valuetrack.io.run_folder import Columns, RunFolder, StoreError
 
 ACTIONS = ("E", "N", "W", "S")
 LIKELY = ("E", "N")
