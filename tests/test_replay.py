@@ -1,185 +1,234 @@
+"""The host's replay memory."""
+
 from __future__ import annotations
 
-from collections import deque
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from tests.conftest import as_users_compile
-from valuetrack import replay
-
-add = jax.jit(replay.add)
-sample = jax.jit(replay.sample, static_argnums=2)
+from valuetrack.training.memory import Memory, on_host
 
 
-def numbered(start: int, count: int) -> dict:
-    """Items that know their number, in several dtypes and shapes."""
-    numbers = np.arange(start, start + count)
-    return {
-        "number": numbers.astype(np.int32),
-        "image": np.broadcast_to(numbers[:, None, None] % 256, (count, 2, 3)).astype(np.uint8),
-        "legal": (numbers % 2 == 0)[:, None].repeat(2, axis=1),
-        "reward": numbers.astype(np.float32) / 2,
-    }
+def make_memory(seeds=2, capacity=5, dtype=np.float32):
+    return Memory(seeds, capacity, (2,), dtype, actions=3)
 
 
-EXAMPLE = jax.tree.map(lambda x: x[0], numbered(0, 1))
-
-
-def contents(ring: replay.Replay) -> list[int]:
-    """The numbers in the ring from the oldest to the newest."""
-    numbers, size, position = np.asarray(ring.storage["number"]), int(ring.size), int(ring.position)
-    return [int(numbers[(position - size + i) % ring.capacity]) for i in range(size)]
-
-
-@pytest.mark.parametrize("capacity", [1, 6])
-def test_ring_is_a_deque(capacity):
-    rng = np.random.default_rng(capacity)
-    ring, twin, start = replay.init(EXAMPLE, capacity), deque(maxlen=capacity), 0
-    sizes = [1, capacity, *rng.integers(0, capacity + 1, 20).tolist()]
-    for count in sizes:
-        ring = add(ring, numbered(start, count))
-        twin.extend(range(start, start + count))
-        start += count
-        assert contents(ring) == list(twin)
-        assert int(ring.size) == len(twin)
-    for leaf, expected in zip(
-        jax.tree.leaves(ring.storage),
-        jax.tree.leaves(jax.tree.map(lambda *xs: np.concatenate(xs), *map(one, twin))),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(np.roll(leaf, -int(ring.position), axis=0), expected)
-
-
-def one(number: int) -> dict:
-    return numbered(number, 1)
-
-
-def test_dtypes_and_shapes_are_kept():
-    ring = add(replay.init(EXAMPLE, 4), numbered(250, 3))
-    batch = sample(jax.random.key(0), ring, 6)
-    for name, leaf in EXAMPLE.items():
-        assert ring.storage[name].dtype == leaf.dtype
-        assert batch[name].dtype == leaf.dtype
-        assert batch[name].shape == (6, *leaf.shape)
-
-
-@pytest.mark.parametrize(("added", "present"), [(1, [0]), (3, [0, 1, 2]), (13, list(range(3, 13)))])
-def test_sampling_is_uniform_over_what_is_there(added, present):
-    ring = replay.init(EXAMPLE, 10)
-    for number in range(added):
-        ring = add(ring, one(number))
-    batch = sample(jax.random.key(0), ring, 20_000)
-    numbers, counts = np.unique(batch["number"], return_counts=True)
-    assert numbers.tolist() == present
-    if len(present) > 1:  # one item leaves nothing to test
-        assert stats.chisquare(counts).pvalue > 1e-4
-
-
-def test_an_item_stays_in_one_piece():
-    ring = add(replay.init(EXAMPLE, 50), numbered(0, 50))
-    batch = sample(jax.random.key(0), ring, 100)
-    items = numbered(0, 50)
-    for name, leaf in batch.items():
-        np.testing.assert_array_equal(leaf, items[name][batch["number"]])
-
-
-def test_keys_decide_the_batch():
-    ring = add(replay.init(EXAMPLE, 50), numbered(0, 50))
-    first, again, other = (
-        sample(jax.random.key(seed), ring, 30)["number"].tolist() for seed in (0, 0, 1)
+def transitions(*numbers):
+    """Return a transition for each lane that carries its number in every field."""
+    n = np.array(numbers)
+    return on_host(
+        observation=np.stack([n, n + 1], axis=1),
+        action=n % 3,
+        reward=n.astype(float),
+        discount=n / 100,
+        next_observation=np.stack([n + 1, n + 2], axis=1),
+        next_action=(n + 1) % 3,
+        next_mask=np.stack([n % 2 == 0, n % 2 == 1, n > 0], axis=1),
     )
-    assert first == again
-    assert first != other
 
 
-# -- in place ---------------------------------------------------------------------------------
-
-CAPACITY, WIDTH = 2**16, 256
-RING_BYTES = CAPACITY * WIDTH * 4  # 64 MiB of float32
-SMALL = RING_BYTES // 64
-
-
-def ring_of_64_megabytes() -> replay.Replay:
-    return replay.init({"x": jnp.zeros(WIDTH), "n": jnp.int32(0)}, CAPACITY)
+def fill(memory, owners, count, first=0):
+    """Write so many rows, one lane an owner, numbered on from ``first``."""
+    owners = np.array(owners)
+    for step in range(count):
+        numbers = first + step * len(owners) + np.arange(len(owners))
+        memory.write(np.arange(len(owners)), owners, transitions(*numbers))
 
 
-def steps(ring: replay.Replay, key: jax.Array, count: int):
-    """Add and sample a hundred times; each batch decides what is added next."""
-
-    def step(carry, step_key):
-        ring, value = carry
-        items = {"x": jnp.full((count, WIDTH), value), "n": jnp.full(count, 1)}
-        ring = replay.add(ring, items)
-        batch = replay.sample(step_key, ring, 32)
-        return (ring, value + jnp.mean(batch["x"])), jnp.sum(batch["n"])
-
-    return jax.lax.scan(step, (ring, jnp.float32(1.0)), jax.random.split(key, 100))
+def assert_whole(drawn):
+    """Every field of a row has to come from the same transition."""
+    n = np.round(drawn.reward).astype(int)
+    expected = transitions(*n.ravel())
+    for name in drawn._fields:
+        given = getattr(drawn, name)
+        wanted = getattr(expected, name).reshape(given.shape)
+        np.testing.assert_allclose(given, wanted, rtol=1e-6, err_msg=name)
 
 
-def copied(ring: replay.Replay, key: jax.Array, count: int):
-    """A loop that cannot work in place, to show that the measurement sees a copy."""
-    (after, value), out = steps(ring, key, count)
-    return (after, value + jnp.sum(ring.storage["x"] * after.storage["x"])), out
+def test_the_ring_keeps_the_newest():
+    memory = make_memory(seeds=1)
+    fill(memory, [0], 3)
+    np.testing.assert_array_equal(memory.filled, [3])
+    fill(memory, [0], 4, first=3)
+    np.testing.assert_array_equal(memory.filled, [5])
+    np.testing.assert_array_equal(memory.rows.reward[0], [5, 6, 2, 3, 4])
 
 
-def memory(function, *arguments, donate: bool):
-    lowered = jax.jit(function, donate_argnums=0 if donate else ()).lower(*arguments)
-    return lowered.compile(as_users_compile()).memory_analysis()
+def test_lanes_write_to_their_seed_in_order():
+    memory = make_memory(capacity=6)
+    fill(memory, [0, 0, 1, 1], 2)
+    np.testing.assert_array_equal(memory.rows.reward[0], [0, 1, 4, 5, 0, 0])
+    np.testing.assert_array_equal(memory.rows.reward[1], [2, 3, 6, 7, 0, 0])
 
 
-@pytest.mark.parametrize("count", [1, 16])
-def test_a_donated_ring_is_updated_in_place(count):
-    shapes = jax.eval_shape(ring_of_64_megabytes)
-    used = memory(lambda r, k: steps(r, k, count), shapes, jax.random.key(0), donate=True)
-    assert used.alias_size_in_bytes >= RING_BYTES
-    assert used.temp_size_in_bytes < SMALL
-    assert used.output_size_in_bytes - used.alias_size_in_bytes < SMALL
+def test_lanes_that_are_left_out_write_nothing():
+    memory = make_memory()
+    memory.write(np.array([2]), np.array([0, 0, 1]), transitions(7, 8, 9))
+    np.testing.assert_array_equal(memory.filled, [0, 1])
+    assert memory.rows.reward[1, 0] == 9
+    memory.write(np.array([], int), np.array([0, 0, 1]), transitions(7, 8, 9))
+    np.testing.assert_array_equal(memory.written, [0, 1])
 
 
-@pytest.mark.parametrize("count", [1, 16])
-def test_a_ring_born_inside_the_loop_exists_once(count):
-    used = memory(
-        lambda k: steps(ring_of_64_megabytes(), k, count)[0][1], jax.random.key(0), donate=False
-    )
-    assert RING_BYTES <= used.temp_size_in_bytes < RING_BYTES + SMALL
+def test_what_is_written_is_a_copy():
+    memory = make_memory(seeds=1)
+    row = transitions(4)
+    memory.write(np.array([0]), np.array([0]), row)
+    row.observation[:] = 0
+    np.testing.assert_array_equal(memory.rows.observation[0, 0], [4, 5])
 
 
-@pytest.mark.parametrize("count", [1, 16])
-def test_one_donated_add_is_in_place(count):
-    shapes = jax.eval_shape(ring_of_64_megabytes)
-    items = {"x": jnp.zeros((count, WIDTH)), "n": jnp.zeros(count, jnp.int32)}
-    used = memory(replay.add, shapes, items, donate=True)
-    assert used.alias_size_in_bytes >= RING_BYTES
-    assert used.temp_size_in_bytes < SMALL
+def test_draws_are_uniform_and_from_the_seeds_own_filled_rows():
+    memory = make_memory(seeds=3, capacity=20)
+    fill(memory, [0], 7, first=100)
+    fill(memory, [1], 33, first=200)
+    fill(memory, [2], 1, first=300)
+    uniforms = np.random.default_rng(0).random((3, 40, 100), np.float32)
+    drawn = memory.draw(uniforms)
+    assert drawn.observation.shape == (3, 40, 100, 2)
+    assert drawn.next_mask.shape == (3, 40, 100, 3)
+    assert_whole(drawn)
+    owned = [set(range(100, 107)), set(range(213, 233)), {300}]
+    for seed, numbers in enumerate(owned):
+        came, counts = np.unique(drawn.reward[seed], return_counts=True)
+        assert set(came) == numbers
+        if len(numbers) > 1:
+            assert stats.chisquare(counts).pvalue > 1e-3
 
 
-def test_the_measurement_of_memory_sees_a_copy():
-    shapes = jax.eval_shape(ring_of_64_megabytes)
-    used = memory(lambda r, k: copied(r, k, 1), shapes, jax.random.key(0), donate=True)
-    total = used.temp_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
-    assert total >= RING_BYTES
+def test_the_largest_uniform_stays_inside():
+    memory = make_memory(seeds=1)
+    fill(memory, [0], 3)
+    edge = np.nextafter(np.float32(1), np.float32(0))
+    np.testing.assert_array_equal(memory.draw(np.array([[0, edge]])).reward, [[0, 2]])
+    np.testing.assert_array_equal(memory.draw(np.array([[1.0]])).reward, [[2]])
 
 
-# -- errors -----------------------------------------------------------------------------------
+def test_what_is_drawn_does_not_change_later():
+    memory = make_memory(seeds=1)
+    fill(memory, [0], 5)
+    drawn, newest = memory.draw(np.array([[0.0]])), memory.newest(2)
+    fill(memory, [0], 5, first=50)
+    assert drawn.reward == 0
+    np.testing.assert_array_equal(newest.reward, [[3, 4]])
 
 
-@pytest.mark.parametrize("capacity", [0, -3])
-def test_capacity_is_positive(capacity):
-    with pytest.raises(ValueError, match="capacity of at least 1"):
-        replay.init(EXAMPLE, capacity)
+def test_the_newest_in_the_order_of_time():
+    memory = make_memory()
+    fill(memory, [0, 1], 4)
+    fill(memory, [0], 3, first=50)
+    newest = memory.newest(4)
+    np.testing.assert_array_equal(newest.reward, [[6, 50, 51, 52], [1, 3, 5, 7]])
+    assert_whole(newest)
 
 
-def test_more_items_than_fit():
-    with pytest.raises(ValueError, match="6 items do not fit into a replay memory of 5"):
-        replay.add(replay.init(EXAMPLE, 5), numbered(0, 6))
+def test_the_newest_of_few_are_real_rows():
+    memory = make_memory()
+    fill(memory, [0, 1], 2, first=10)
+    fill(memory, [0], 1, first=50)
+    newest = memory.newest(5)
+    assert set(newest.reward[0]) == {10, 12, 50}
+    assert set(newest.reward[1]) == {11, 13}
+    np.testing.assert_array_equal(newest.reward[:, -2:], [[12, 50], [11, 13]])
 
 
-@pytest.mark.parametrize(("a", "b"), [(1, 3), (3, 1), (2, 3)])
-def test_items_of_unequal_length(a, b):
-    ring = replay.init({"a": 0.0, "b": 0.0}, 8)
-    with pytest.raises(ValueError, match="same length"):
-        replay.add(ring, {"a": jnp.ones(a), "b": jnp.ones(b)})
+def test_arrays_come_back():
+    memory, other = make_memory(), make_memory()
+    fill(memory, [0, 1, 1], 4)
+    saved = {name: array.copy() for name, array in memory.arrays().items()}
+    other.restore(saved)
+    np.testing.assert_array_equal(other.written, [4, 8])
+    fill(memory, [0], 2, first=90)
+    fill(other, [0], 2, first=90)
+    for name, array in memory.arrays().items():
+        np.testing.assert_array_equal(array, other.arrays()[name])
+        assert array.dtype == other.arrays()[name].dtype
+    assert saved["memory.reward"].max() < 90  # what was read is not written to
+
+
+def test_only_filled_rows_are_saved():
+    memory, other = make_memory(capacity=50), make_memory(capacity=50)
+    assert {array.shape[1] for name, array in rings(memory.arrays())} == {0}
+    fill(memory, [0, 1, 1], 4)
+    saved = {name: array.copy() for name, array in memory.arrays().items()}
+    assert {array.shape[1] for name, array in rings(saved)} == {8}
+    fill(other, [0, 1], 30, first=500)  # of which nothing stays
+    other.restore(saved)
+    for ring, wanted in zip(other.rows, memory.rows, strict=True):
+        np.testing.assert_array_equal(ring, wanted)
+
+
+def test_whole_rings_of_older_files_come_back():
+    memory, other = make_memory(), make_memory()
+    fill(memory, [0, 1], 3)
+    whole = {f"memory.{name}": ring for name, ring in memory.rows._asdict().items()}
+    other.restore({**memory.arrays(), **whole})
+    for name, array in memory.arrays().items():
+        np.testing.assert_array_equal(array, other.arrays()[name])
+
+
+def rings(arrays):
+    return [(name, array) for name, array in arrays.items() if name != "memory.written"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memory.written", np.array([3, -1])),
+        ("memory.written", np.array([3, 2])),
+        ("memory.written", np.array([3, 2**62])),
+        ("memory.written", np.array([3.0, 3.0])),
+        ("memory.action", np.full((2, 4), 3, np.int32)),
+        ("memory.next_action", np.full((2, 4), -1, np.int32)),
+        ("memory.reward", np.zeros((2, 3), np.float32)),
+    ],
+)
+def test_what_cannot_be_is_refused(name, value):
+    memory, other = make_memory(), make_memory()
+    fill(memory, [0, 1], 4)
+    saved = memory.arrays()
+    other.restore(saved, most=4)
+    with pytest.raises(ValueError, match="the saved memory"):
+        other.restore({**saved, name: value})
+    with pytest.raises(ValueError, match="cannot be"):
+        other.restore(saved, most=3)
+    np.testing.assert_array_equal(other.written, [4, 4])
+
+
+def filled(count, **options):
+    memory = make_memory(**options)
+    fill(memory, range(len(memory.written)), count)
+    return memory
+
+
+@pytest.mark.parametrize(
+    "other",
+    [filled(6, seeds=1), filled(6, capacity=6), filled(6, dtype=np.uint8)],
+    ids=["seeds", "capacity", "dtype"],
+)
+def test_a_memory_of_another_size_is_refused(other):
+    memory = make_memory()
+    fill(memory, [0, 1], 3)
+    before = {name: array.copy() for name, array in memory.arrays().items()}
+    with pytest.raises(ValueError, match="does not fit"):
+        memory.restore(other.arrays())
+    for name, array in memory.arrays().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_a_missing_array_is_refused():
+    arrays = make_memory().arrays()
+    del arrays["memory.next_mask"]
+    with pytest.raises(ValueError, match="does not fit"):
+        make_memory().restore(arrays)
+
+
+def test_bytes_stay_bytes():
+    memory = make_memory(dtype=np.uint8)
+    fill(memory, [0, 1], 2, first=200)
+    for part in (memory.rows, memory.draw(np.zeros((2, 3))), memory.newest(1)):
+        assert part.observation.dtype == part.next_observation.dtype == np.uint8
+        assert part.reward.dtype == part.discount.dtype == np.float32
+        assert part.action.dtype == part.next_action.dtype == np.int32
+        assert part.next_mask.dtype == bool
+    assert_whole(memory.newest(2))

@@ -11,18 +11,17 @@ import numpy as np
 import pytest
 
 from tests.conftest import as_users_compile
-from valuetrack import agents, networks, priors, rng, schedules
+from valuetrack import agents, networks, posterior, priors, rng, schedules
 from valuetrack.envs.indoor_escape import IndoorEscape, observations
-from valuetrack.training import samples
-from valuetrack.training.checkpoint import from_arrays, to_arrays
-from valuetrack.training.compiled import Clock, Loop, LoopSettings
-from valuetrack.training.packing import Packing
+from valuetrack.io.arrays import from_arrays, to_arrays
+from valuetrack.training.compiled_loop import Loop
+from valuetrack.training.trainer import Clock, Settings
 
 ENV = IndoorEscape(width=4, height=3, horizon=7)
 
 
 @functools.cache
-def make_loop(epsilon=0.3, **changes):
+def make_loop(epsilon=0.3, room=6, **changes):
     init = jax.nn.initializers.normal(0.1)
     network = networks.mlp(2, 4, (8,), weight_init=init, bias_init=init)
     agent = agents.lktd(
@@ -32,18 +31,17 @@ def make_loop(epsilon=0.3, **changes):
         pseudo_population=100,
         observation_sd=0.1,
     )
-    settings = LoopSettings(
+    settings = Settings(
         exploration=schedules.constant(epsilon),
         **{
             "steps_per_update": 5,
             "replay_capacity": 50,
             "batch_size": 10,
             "learning_starts": 20,
-            "pool_size": 6,
             **changes,
         },
     )
-    return Loop(ENV, agent, settings, jnp.asarray(observations(ENV)))
+    return Loop(ENV, agent, settings, jnp.asarray(observations(ENV)), room)
 
 
 @functools.cache
@@ -60,12 +58,11 @@ def compiled(loop):
 
 
 def start(loop, seed=0):
-    return compiled(loop).init(jax.random.key(seed)), Clock(jnp.int32(0), jnp.int32(0))
+    return compiled(loop).init(jax.random.key(seed)), Clock().traced()
 
 
 def rows_of(loop, state):
-    packing = Packing((2,), 4)
-    return jax.vmap(packing.unpack)(state.replay)
+    return loop.ring.unpack(state.replay)
 
 
 def test_transitions_follow_the_grid():
@@ -102,24 +99,24 @@ def test_the_ring_keeps_the_newest_transitions():
     loop = make_loop()
     state, clock = start(loop)
     state, clock, _ = compiled(loop).collect(state, clock, 10)
-    older = np.asarray(state.replay)
+    older = np.asarray(state.replay.numbers)
     state, clock, _ = compiled(loop).collect(state, clock, 1)
-    newer = np.asarray(state.replay)
+    newer = np.asarray(state.replay.numbers)
     np.testing.assert_array_equal(older[5:], newer[5:])
     assert (older[:5] != newer[:5]).any(axis=1).all()
 
 
-def test_the_pool_holds_the_values_after_each_update():
+def test_the_ring_of_values_holds_those_after_each_update():
     loop = make_loop()
     state, clock = start(loop)
     state, clock, _ = compiled(loop).collect(state, clock, 3)
-    values = jax.jit(loop.agent.values)
+    values = jax.jit(loop.learner.values)
     expected = []
     for _ in range(8):
         state, clock, _ = compiled(loop).train(state, clock, 1)
-        expected.append(np.asarray(values(rng.key(0), state.agent, loop.tracked))[0])
-    pool = np.asarray(state.pool)
-    np.testing.assert_allclose(pool[(np.arange(2, 8)) % 6], expected[2:], rtol=1e-5, atol=1e-6)
+        expected.append(np.asarray(values(rng.key(0), state.learned.learner, loop.tracked)))
+    kept = np.asarray(state.values)
+    np.testing.assert_allclose(kept[(np.arange(2, 8)) % 6], expected[2:], rtol=1e-5, atol=1e-6)
 
 
 def test_a_seed_does_not_depend_on_its_neighbours():
@@ -127,32 +124,32 @@ def test_a_seed_does_not_depend_on_its_neighbours():
 
     def run(seeds):
         state = compiled(loop).init_many(jnp.asarray(seeds))
-        return compiled(loop).train_many(state, Clock(jnp.int32(4), jnp.int32(0)), 20)[0]
+        return compiled(loop).train_many(state, Clock(cycles=4).traced(), 20)[0]
 
     alone, together = run([3]), run([1, 2, 3, 4])
     np.testing.assert_array_equal(
         jax.random.key_data(alone.key)[0], jax.random.key_data(together.key)[2]
     )
     np.testing.assert_array_equal(alone.env.cell[0], together.env.cell[2])
-    np.testing.assert_allclose(alone.pool[0], together.pool[2], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(alone.values[0], together.values[2], rtol=1e-4, atol=1e-5)
     for i in range(4):
         for j in range(i):
-            assert (together.pool[i] != together.pool[j]).any()
-            assert (together.replay[i] != together.replay[j]).any()
+            assert (together.values[i] != together.values[j]).any()
+            assert (together.replay.numbers[i] != together.replay.numbers[j]).any()
 
 
 def test_a_seed_that_diverges_is_flagged_and_leaves_the_others_alone():
     loop = make_loop()
     state = compiled(loop).init_many(jnp.arange(3))
-    broken = jax.tree.map(lambda p: p.at[1].set(jnp.nan), state.agent.sampler.params)
-    sick = state._replace(
-        agent=state.agent._replace(sampler=state.agent.sampler._replace(params=broken))
-    )
-    clock = Clock(jnp.int32(4), jnp.int32(0))
+    learner = state.learned.learner
+    broken = jax.tree.map(lambda p: p.at[1].set(jnp.nan), learner.sampler.params)
+    learner = learner._replace(sampler=learner.sampler._replace(params=broken))
+    sick = state._replace(learned=state.learned._replace(learner=learner))
+    clock = Clock(cycles=4).traced()
     healthy, _, _ = compiled(loop).train_many(state, clock, 20)
     result, _, _ = compiled(loop).train_many(sick, clock, 20)
-    np.testing.assert_array_equal(result.diverged, [-1, 1, -1])
-    np.testing.assert_array_equal(result.pool[::2], healthy.pool[::2])
+    np.testing.assert_array_equal(result.learned.diverged, [-1, 1, -1])
+    np.testing.assert_array_equal(result.values[::2], healthy.values[::2])
 
 
 def test_a_loop_can_be_cut_anywhere():
@@ -171,21 +168,22 @@ def test_state_of_another_shape_is_refused():
     loop = make_loop()
     state, _ = start(loop)
     saved = to_arrays(state, "seed")
-    saved["seed3"] = saved["seed3"][:-1] if saved["seed3"].ndim else np.zeros(3)
-    with pytest.raises(ValueError, match="does not fit"):
+    saved["seed.action"] = np.zeros(3, saved["seed.action"].dtype)
+    with pytest.raises(ValueError, match=r"'seed.action' should be .* and is"):
         from_arrays(saved, state, "seed")
 
 
 def test_the_rings_are_written_in_place():
     jax.config.update("jax_disable_most_optimizations", False)  # the fixture puts it back
-    loop = make_loop(replay_capacity=100_000, pool_size=50_000)
+    loop = make_loop(replay_capacity=100_000, pool_size=20_000, room=50_000)
     state = jax.eval_shape(compiled(loop).init_many, jnp.arange(2))
     train = jax.jit(
         jax.vmap(loop.train, in_axes=(0, None, None), out_axes=(0, None, 0)), donate_argnums=0
     )
-    lowered = train.lower(state, Clock(jnp.int32(0), jnp.int32(0)), 10)
+    lowered = train.lower(state, Clock().traced(), 10)
     memory = lowered.compile(as_users_compile()).memory_analysis()
-    assert memory.temp_size_in_bytes < 4 * min(state.replay.size, state.pool.size) / 4
+    pool = sum(leaf.size for leaf in jax.tree.leaves(state.learned.pool.samples))
+    assert memory.temp_size_in_bytes < min(state.replay.numbers.size, state.values.size, pool)
 
 
 def test_settings_that_do_not_fit_are_refused():
@@ -199,29 +197,32 @@ def test_several_updates_a_cycle_each_have_a_batch_of_their_own():
     state, clock, _ = compiled(many).collect(state, clock, 3)
     after, later, trace = compiled(many).train(state, clock, 1)
     assert (int(later.cycles), int(later.updates)) == (4, 3)
-    assert int(after.agent.sampler.updates) == 3
-    values = np.asarray(after.pool)[:3]
+    assert int(after.learned.learner.sampler.updates) == 3
+    values = np.asarray(after.values)[:3]
     assert len({row.tobytes() for row in values}) == 3  # one entry after each update
     assert np.isfinite(trace.squared_residual)
     # The memory is untouched by learning: the same rows as with one update a cycle.
     other, clock = start(one)
     other, clock, _ = compiled(one).collect(other, clock, 3)
     other, _, _ = compiled(one).train(other, clock, 1)
-    assert other.replay.shape == after.replay.shape
-    np.testing.assert_array_equal(other.replay[:15], after.replay[:15])
+    assert other.replay.numbers.shape == after.replay.numbers.shape
+    np.testing.assert_array_equal(other.replay.numbers[:15], after.replay.numbers[:15])
 
 
 @pytest.mark.parametrize("thinning", [1, 3])
-def test_parameter_samples_are_the_last_of_every_so_many_updates(thinning):
-    loop = make_loop(parameter_samples=4, thinning=thinning, updates_per_cycle=2)
+def test_parameter_samples_are_the_last_of_every_few_updates(thinning):
+    loop = make_loop(pool_size=4, thinning=thinning, updates_per_cycle=2)
     state, clock = start(loop)
     state, clock, _ = compiled(loop).collect(state, clock, 3)
     seen = []
     for _ in range(8):  # two updates each, of which the second is seen from outside
         state, clock, _ = compiled(loop).train(state, clock, 1)
-        seen.append((int(clock.updates), np.asarray(state.agent.sampler.params["head"]["w"])))
-    kept = np.asarray(state.samples["head"]["w"])
-    slots = samples.newest_first(4, 16, thinning)
+        seen.append(
+            (int(clock.updates), np.asarray(state.learned.learner.sampler.params["head"]["w"]))
+        )
+    pool = state.learned.pool
+    kept = np.asarray(pool.samples["head"]["w"])
+    slots = posterior.order(pool)[::-1].tolist()
     assert len(slots) == len(set(slots)) == 4
     np.testing.assert_array_equal(kept[slots[0]], seen[-1][1])  # the newest is always there
     by_update = dict(seen)
@@ -231,11 +232,13 @@ def test_parameter_samples_are_the_last_of_every_so_many_updates(thinning):
             np.testing.assert_array_equal(kept[slot], by_update[last])
 
 
-def test_slots_fill_up_one_after_the_other():
-    assert samples.newest_first(4, 0, 1) == []
-    assert samples.newest_first(4, 1, 3) == [0]
-    assert samples.newest_first(4, 4, 3) == [1, 0]
-    assert samples.newest_first(4, 5, 1) == [0, 3, 2, 1]
+def test_samples_weigh_as_much_as_their_step():
+    loop = make_loop(pool_size=4, step_size=1e-4)
+    state, clock = start(loop)
+    state, _, _ = compiled(loop).train(state, clock, 3)
+    pool = state.learned.pool
+    np.testing.assert_allclose(pool.weights, [1e-4, 1e-4, 1e-4, 0], rtol=1e-6)
+    assert (int(pool.filled), int(pool.position)) == (3, 3)
 
 
 def test_returns_are_those_of_whole_episodes():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from valuetrack import networks, rng
-from valuetrack.training.mapping import Groups, over_seeds, seeds_together
+from valuetrack.training.seed_groups import Groups, over_seeds, seeds_together
 
 
 def some_work(state, shared, key):
@@ -64,10 +64,8 @@ def test_that_large_seeds_are_cut_into_more_groups_than_cores(seeds, cores, most
     assert groups.sizes == sizes
     programs = groups.compile(lambda x: 2 * x)
     numbers = jnp.arange(seeds)
-    for start in (groups.start, groups.start_behind):
-        started = start(programs, [(part,) for part in groups.split(numbers)])
-        results = [getattr(one, "result", lambda one=one: one)() for one in started]
-        np.testing.assert_array_equal(groups.join(results), 2 * np.arange(seeds))
+    results = groups.start(programs, [(part,) for part in groups.split(numbers)])
+    np.testing.assert_array_equal(groups.join(results), 2 * np.arange(seeds))
 
 
 def test_that_fewer_seeds_train_together_the_larger_they_are():
