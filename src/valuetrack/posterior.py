@@ -238,15 +238,15 @@ def prediction_interval(pool: Pool, level: Any = 0.95, centre: Any = None) -> In
     return Interval(low, jax.tree.map(lambda x, h: x + h, middle, half))
 
 
-def interval(pool: Pool, level: Any = 0.95, kind: IntervalKind = "credible") -> Interval:
-    """Return the interval of the kind named."""
-    kinds: dict[str, Callable[[Pool, Any], Interval]] = {
-        "credible": credible_interval,
-        "prediction": prediction_interval,
-    }
-    if kind not in kinds:
-        raise ValueError(f"An interval is 'credible' or 'prediction', not {kind!r}.")
-    return kinds[kind](pool, level)
+def interval(
+    pool: Pool, level: Any = 0.95, kind: IntervalKind = "credible", centre: Any = None
+) -> Interval:
+    """Return the interval of the kind named; ``centre`` is that of a prediction interval."""
+    if kind == "credible":
+        return credible_interval(pool, level)
+    if kind == "prediction":
+        return prediction_interval(pool, level, centre)
+    raise ValueError(f"An interval is 'credible' or 'prediction', not {kind!r}.")
 
 
 def policy_probabilities(pool: Pool, mask: Any = None) -> Any:

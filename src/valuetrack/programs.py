@@ -69,10 +69,13 @@ def replace_damaged() -> None:
     JAX itself compiles the program, but never overwrites an entry: it would warn and compile again
     at every start. Where a version of JAX has no such function, nothing is changed.
     """
-    from jax._src import compilation_cache  # noqa: PLC0415 - the command line's help needs no JAX
+    try:
+        from jax._src import compilation_cache  # noqa: PLC0415 - the help of commands needs no JAX
 
-    read = getattr(compilation_cache, "get_executable_and_time", None)
-    if read is None or hasattr(read, "__wrapped__"):
+        read = compilation_cache.get_executable_and_time
+    except (ImportError, AttributeError):
+        return
+    if hasattr(read, "__wrapped__"):
         return
 
     @functools.wraps(read)

@@ -233,7 +233,7 @@ def message_of(path, **options):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    assert "is not there" in message_of(tmp_path / "none.safetensors")
+    assert "does not exist" in message_of(tmp_path / "none.safetensors")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.9])

@@ -51,6 +51,24 @@ def test_records_come_back(folder, path):
     assert len(lines) == 2
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (jnp.array([1.5, jnp.nan], jnp.bfloat16), [1.5, None]),
+        (np.longdouble(2), 2.0),
+        (np.float16("inf"), None),
+        (np.array(["a"]), ["a"]),
+        (np.bool_(True), True),
+        (np.zeros((0, 2)), []),
+        (np.uint64(2**64 - 1), 2**64 - 1),
+    ],
+    ids=repr,
+)
+def test_numbers_of_any_kind_can_be_recorded(folder, value, expected):
+    folder.append_progress("a", "u", {"x": value})
+    assert folder.read_progress("a", "u") == [{"x": expected}]
+
+
 @pytest.mark.parametrize("torn", [b"{", b'{"steps": 3', b'{"steps": 3}', b'{"x": "' + b"y" * 9_000])
 def test_an_incomplete_last_line_is_left_out_and_then_removed(folder, path, torn):
     fill(folder, 1, 2)

@@ -62,7 +62,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if hasattr(value, "dtype"):  # NumPy's and JAX's
-        return plain(np.asarray(value).tolist())
+        array = np.asarray(value)
+        is_exact = array.dtype.kind in "biuU"
+        return array.tolist() if is_exact else plain(array.astype(np.float64).tolist())
     return value
 
 

@@ -96,17 +96,21 @@ class Loop:
             episode_return=jnp.zeros(self.settings.environments),
         )
 
-    def collect(self, seed: SeedState, clock: Clock, cycles: Any) -> tuple[SeedState, Clock, Trace]:
+    def collect(
+        self, seed: SeedState, trace: Trace, clock: Clock, cycles: Any
+    ) -> tuple[SeedState, Trace]:
         """Run cycles that only fill the replay memory; their number may be traced."""
-        return self._run(seed, clock, cycles, learn=False)
+        return self._run(seed, trace, clock, cycles, learn=False)
 
-    def train(self, seed: SeedState, clock: Clock, cycles: Any) -> tuple[SeedState, Clock, Trace]:
+    def train(
+        self, seed: SeedState, trace: Trace, clock: Clock, cycles: Any
+    ) -> tuple[SeedState, Trace]:
         """Run cycles that end with updates; their number may be traced."""
-        return self._run(seed, clock, cycles, learn=True)
+        return self._run(seed, trace, clock, cycles, learn=True)
 
     def _run(
-        self, seed: SeedState, clock: Clock, cycles: Any, *, learn: bool
-    ) -> tuple[SeedState, Clock, Trace]:
+        self, seed: SeedState, trace: Trace, clock: Clock, cycles: Any, *, learn: bool
+    ) -> tuple[SeedState, Trace]:
         def body(_: Any, carry: tuple[SeedState, Clock, Trace]) -> tuple[SeedState, Clock, Trace]:
             seed, clock, total = carry
             seed, trace = self._cycle(seed, clock, learn=learn)
@@ -114,11 +118,8 @@ class Loop:
             clock = clock._replace(cycles=clock.cycles + 1, updates=clock.updates + updates)
             return seed, clock, jax.tree.map(jnp.add, total, trace)
 
-        nothing = Trace(jnp.zeros(()), jnp.zeros(()), jnp.int32(0), jnp.zeros(()))
-        result: tuple[SeedState, Clock, Trace] = jax.lax.fori_loop(
-            0, cycles, body, (seed, clock, nothing)
-        )
-        return result
+        seed, _, trace = jax.lax.fori_loop(0, cycles, body, (seed, clock, trace))
+        return seed, trace
 
     def _cycle(self, seed: SeedState, clock: Clock, *, learn: bool) -> tuple[SeedState, Trace]:
         """Act, remember, update: with all uniform numbers of the cycle from one draw."""
@@ -135,7 +136,7 @@ class Loop:
         seed = seed._replace(replay=self.ring.write(seed.replay, rows, clock.remembered))
         if learn:
             seed, residual = self._learn(seed, clock, update_key, for_batches.reshape(batches))
-            trace = trace._replace(squared_residual=residual)
+            trace = trace._replace(squared_residual=residual, learning=jnp.int32(1))
         return seed, trace
 
     def _act(
@@ -155,7 +156,10 @@ class Loop:
         (env, action, so_far), (rows, reward, finished, over) = jax.lax.scan(
             body, (seed.env, seed.action, seed.episode_return), (uniforms, steps)
         )
-        trace = Trace(jnp.sum(reward), jnp.sum(finished), jnp.sum(over), jnp.zeros(()))
+        none = jnp.zeros((), reward.dtype)
+        trace = Trace(
+            jnp.sum(reward), jnp.sum(finished), jnp.sum(over), none, jnp.int32(0), jnp.int32(1)
+        )
         rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
         return seed._replace(env=env, action=action, episode_return=so_far), rows, trace
 
@@ -249,7 +253,7 @@ class Loop:
 
 def layout(env: Environment[Any]) -> Layout:
     """Return what the transitions of an environment look like on the device."""
-    dtype = jax.dtypes.canonicalize_dtype(getattr(env, "observation_dtype", np.float32))
+    dtype = jax.dtypes.canonicalize_dtype(env.observation_dtype)
     return Layout(tuple(env.observation_shape), np.dtype(dtype), env.num_actions)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from valuetrack import rng
 from valuetrack.envs.base import Environment
 from valuetrack.interrupts import Uninterrupted
-from valuetrack.io.arrays import from_arrays, to_arrays
+from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.learner import Learner
 from valuetrack.replay import Rows
 from valuetrack.training.compiled_loop import Loop, SeedState
@@ -21,14 +21,15 @@ from valuetrack.training.seed_groups import Program
 from valuetrack.training.trainer import (
     COUNT_LIMIT,
     LEARNED,
-    Arrays,
+    TRACE,
     Clock,
-    NDArray,
     Settings,
     Trace,
     read_clock,
+    read_trace,
 )
 from valuetrack.training.update import Learned
+from valuetrack.types import NDArray
 
 TRACKED_UPDATES = 1_000
 """For how many updates tracked values stay on the device."""
@@ -84,7 +85,7 @@ class CompiledTrainer(GroupedTrainer):
         self._states = [state._replace(values=part) for state, part in pairs]
 
     def _encoded(self, observations: NDArray | None) -> NDArray:
-        dtype = getattr(self.env, "observation_dtype", np.float32)
+        dtype = self.env.observation_dtype
         if observations is None:
             return np.zeros((0, *self.env.observation_shape), dtype)
         return np.asarray(observations, dtype)
@@ -93,34 +94,38 @@ class CompiledTrainer(GroupedTrainer):
         room = 1 if observations is None else max(TRACKED_UPDATES, self.settings.updates_per_cycle)
         tracked = jnp.asarray(self._encoded(observations))
         self.loop = Loop(self.env, self.learner, self.settings, tracked, room)
-        axes: Any = {"in_axes": (0, None, None), "out_axes": (0, None, 0)}
+        axes: Any = {"in_axes": (0, 0, None, None), "out_axes": (0, 0)}
         self._collect, self._train = (
             self._groups.compile(run, **axes, donate_argnums=0)
             for run in (self.loop.collect, self.loop.train)
         )
 
-    def run(self, cycles: int) -> tuple[Trace, NDArray]:
-        """Run some cycles; return sums per seed, and the tracked values."""
+    def run(self, cycles: int) -> NDArray:
+        """Run some cycles; return the tracked values."""
         warmup = min(cycles, self._warmup_left())
-        before, parts = self.clock.updates, []
+        before, traces = self.clock.updates, self._groups.split(self.trace)
         with Uninterrupted():
             if warmup:
-                parts.append(self._start(self._collect, warmup, 0))
+                traces = self._start(self._collect, traces, warmup, 0)
             if cycles > warmup:
                 updates = self.settings.updates_per_cycle
-                parts.append(self._start(self._train, cycles - warmup, updates))
-        total = jax.tree.map(_sum, *(self._groups.join(part) for part in parts))
-        return total, self._tracked(before)
+                traces = self._start(self._train, traces, cycles - warmup, updates)
+            # As NumPy's arrays the sums are there, and not merely under way.
+            self.trace = jax.tree.map(lambda *parts: _joined([*map(np.asarray, parts)]), *traces)
+        return self._tracked(before)
 
-    def _start(self, programs: list[Program], cycles: int, updates: int) -> list[Trace]:
+    def _start(
+        self, programs: list[Program], traces: list[Trace], cycles: int, updates: int
+    ) -> list[Trace]:
         """Start some cycles of every group; return their traces, which are yet to come."""
-        arguments = [(state, self.clock.traced(), np.int32(cycles)) for state in self._states]
-        results = self._groups.start(programs, arguments)
-        self._states = [state for state, _, _ in results]
+        clock, count = self.clock.traced(), np.int32(cycles)
+        pairs = zip(self._states, traces, strict=True)
+        results = self._groups.start(programs, [(*pair, clock, count) for pair in pairs])
+        self._states = [state for state, _ in results]
         self.clock = self.clock._replace(
             cycles=self.clock.cycles + cycles, updates=self.clock.updates + cycles * updates
         )
-        return [trace for _, _, trace in results]
+        return [trace for _, trace in results]
 
     def _tracked(self, before: int) -> NDArray:
         """Return the values recorded since so many updates, (updates, seeds, ...)."""
@@ -137,6 +142,7 @@ class CompiledTrainer(GroupedTrainer):
             **to_arrays(state.learned, LEARNED),
             **to_arrays(state.env, ENV),
             **to_arrays({name: getattr(state, name) for name in IN_LOOP}, LOOP),
+            **to_arrays(self.trace, TRACE),
             **self.clock.arrays(),
         }
         if replay:
@@ -163,7 +169,7 @@ class CompiledTrainer(GroupedTrainer):
         self._states = [
             part._replace(replay=memory, values=before.values) for part, memory, before in old
         ]
-        self.clock = clock
+        self.clock, self.trace = clock, read_trace(arrays, self.trace)
 
     def adopt(self, learned: Learned, clock: Clock) -> None:
         """Go on with what another trainer has learned; the replay memory is filled anew."""
@@ -178,10 +184,6 @@ class CompiledTrainer(GroupedTrainer):
         states = [state._replace(replay=nothing, values=nothing) for state in self._states]
         joined: SeedState = self._groups.join(states)
         return joined
-
-
-def _sum(*parts: Any) -> NDArray:
-    return np.asarray(np.sum([np.asarray(part) for part in parts], axis=0))
 
 
 def _joined(parts: Sequence[NDArray]) -> NDArray:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.training.seed_groups import groups_for
-from valuetrack.training.trainer import Clock, Settings
+from valuetrack.training.trainer import Clock, Settings, Trace
 from valuetrack.training.update import Learned
 
 NDArray = npt.NDArray[Any]
@@ -25,6 +25,7 @@ class GroupedTrainer(ABC):
         self.learner, self.settings = learner, settings
         self.seeds = tuple(int(seed) for seed in seeds)
         self.clock = Clock()
+        self.trace = Trace.empty(len(self.seeds))
         self._groups = groups_for(learner, len(self.seeds), settings.batch_size)
 
     @property
@@ -62,6 +63,11 @@ class GroupedTrainer(ABC):
                 return one
             index -= size
         raise IndexError(f"There are {len(self.seeds)} seeds.")
+
+    def take_trace(self) -> Trace:
+        """Return the sums so far, and begin new ones."""
+        taken, self.trace = self.trace, Trace.empty(len(self.seeds))
+        return taken
 
     def _warmup_left(self) -> int:
         """Return how many cycles are still to pass without an update."""

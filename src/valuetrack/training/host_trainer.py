@@ -15,24 +15,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from valuetrack import rng
-from valuetrack.envs.lanes import Arrivals, Lanes, Places
+from valuetrack.envs.gym.vectorised import Observed, StepResult, VectorisedEnvs
 from valuetrack.interrupts import Uninterrupted
-from valuetrack.io.arrays import from_arrays, to_arrays
+from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.replay import HostRing, Layout, host_transitions
 from valuetrack.training.grouped_trainer import GroupedTrainer
 from valuetrack.training.trainer import (
     COUNT_LIMIT,
     LEARNED,
-    Arrays,
+    TRACE,
     Clock,
-    NDArray,
     Settings,
-    Trace,
     read_clock,
+    read_trace,
 )
 from valuetrack.training.update import Learned, start, update
-from valuetrack.types import Array, Params, Transition
+from valuetrack.types import Array, NDArray, Params, Transition
 
 STREAM = 0x7661_6C75_6574
 """The second word of the host generators' keys, so that no other use of a seed shares a stream."""
@@ -51,13 +50,6 @@ def _acting(state: LearnerState) -> LearnerState:
     return state._replace(sampler=_Acting(state.sampler.params), target=())
 
 
-class _Sums:
-    """Rewards, returns and episodes of one run, for each environment."""
-
-    def __init__(self, count: int) -> None:
-        self.reward, self.returns, self.episodes = np.zeros((3, count))
-
-
 class HostTrainer(GroupedTrainer):
     """Seeds that learn side by side in environments of their own.
 
@@ -67,23 +59,23 @@ class HostTrainer(GroupedTrainer):
     ----------
     learner, settings
         Who learns, and how acting and learning take turns.
-    lanes
+    envs
         ``settings.environments`` environments per seed, those of one seed side by side.
     seeds
         The seeds.
     """
 
     def __init__(
-        self, learner: Learner, settings: Settings, lanes: Lanes, seeds: Sequence[int]
+        self, learner: Learner, settings: Settings, envs: VectorisedEnvs, seeds: Sequence[int]
     ) -> None:
-        if lanes.count != len(seeds) * settings.environments:
+        if envs.count != len(seeds) * settings.environments:
             raise ValueError(
                 f"{len(seeds)} seeds with {settings.environments} environments each need "
-                f"{len(seeds) * settings.environments} lanes, not {lanes.count}."
+                f"{len(seeds) * settings.environments} environments, not {envs.count}."
             )
         super().__init__(learner, settings, seeds)
-        self.lanes = lanes
-        self._owner = np.arange(lanes.count) // settings.environments
+        self.envs = envs
+        self._owner = np.arange(envs.count) // settings.environments
         self._drawn, self._drawn_block = np.zeros(0, np.float32), -1
         # Split as in the compiled loop, so that a seed begins with the same parameters in both.
         keys = jax.vmap(lambda seed: jax.random.split(rng.key(seed), 3))(
@@ -94,8 +86,8 @@ class HostTrainer(GroupedTrainer):
         self._learned: list[Learned] = self._groups.start(
             begin, [(part,) for part in self._groups.split(keys[:, 1])]
         )
-        inputs = lanes.inputs
-        layout = Layout(tuple(inputs.shape), np.dtype(inputs.dtype), lanes.actions)
+        encoder = envs.encoder
+        layout = Layout(tuple(encoder.shape), np.dtype(encoder.dtype), envs.num_actions)
         self.replay = HostRing(layout, len(self.seeds), settings.ring_capacity)
         self._act = self._groups.compile(self._act_one, in_axes=(0, 0, 0, 0, None))
         self._compile(self._encoded(None))
@@ -117,10 +109,10 @@ class HostTrainer(GroupedTrainer):
             self._compile(tracked)
 
     def _encoded(self, observations: NDArray | None) -> NDArray:
-        inputs = self.lanes.inputs
+        encoder = self.envs.encoder
         if observations is None:
-            return np.zeros((0, *inputs.shape), inputs.dtype)
-        return np.asarray(observations, inputs.dtype)
+            return np.zeros((0, *encoder.shape), encoder.dtype)
+        return np.asarray(observations, encoder.dtype)
 
     def _compile(self, tracked: NDArray) -> None:
         self.tracked = tracked
@@ -128,32 +120,30 @@ class HostTrainer(GroupedTrainer):
             self._update_one, in_axes=(0, 0, 0, None), donate_argnums=0
         )
 
-    def run(self, cycles: int) -> tuple[Trace, NDArray]:
-        """Run some cycles; return sums per seed, and the tracked values."""
-        sums = _Sums(self.lanes.count)
-        results = []
-        for _ in range(cycles):
-            policy, batches = self._uniforms()
-            for taken, uniforms in enumerate(policy):
-                self._step(uniforms, self.steps + taken * self.settings.environments, sums)
-            learns = not self._warmup_left()
-            self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
-            if learns:
-                results.append(self._update(self._batch(batches)))
-        by_seed = (len(self.seeds), self.settings.environments)
-        residual = np.sum([_whole(residuals) for residuals, _ in results], axis=0)
-        total = Trace(
-            reward=sums.reward.reshape(by_seed).sum(1),
-            returns=sums.returns.reshape(by_seed).sum(1),
-            episodes=sums.episodes.reshape(by_seed).sum(1),
-            squared_residual=np.broadcast_to(residual, len(self.seeds)).astype(float),
-        )
-        return total, self._stack([values for _, values in results])
+    def run(self, cycles: int) -> NDArray:
+        """Run some cycles; return the tracked values."""
+        results: list[tuple[list[Array], list[Array]]] = []
+        try:
+            for _ in range(cycles):
+                policy, batches = self._uniforms()
+                for taken, uniforms in enumerate(policy):
+                    self._step(uniforms, self.steps + taken * self.settings.environments)
+                learns = not self._warmup_left()
+                self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
+                self.trace.cycles[:] += 1
+                if learns:
+                    results.append(self._update(self._batch(batches)))
+        finally:  # also if an environment fails
+            for residuals, _ in results:
+                self.trace.squared_residual[:] += _whole(residuals)
+                self.trace.learning[:] += 1
+        return self._stack([values for _, values in results])
 
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
         """Return all that goes into a model file: everything but the environments."""
         memory = self.replay.arrays() if replay else {}
-        return {**to_arrays(self.learned, LEARNED), **memory, **self.clock.arrays()}
+        learned, trace = to_arrays(self.learned, LEARNED), to_arrays(self.trace, TRACE)
+        return {**learned, **memory, **trace, **self.clock.arrays()}
 
     def restore(self, arrays: Arrays, *, replay: bool = True) -> None:
         """Go on from :meth:`arrays`; the environments begin new episodes.
@@ -168,7 +158,7 @@ class HostTrainer(GroupedTrainer):
             self.replay.clear()
             clock = clock._replace(emptied=clock.cycles)
         self._learned = self._groups.split(restored)
-        self.clock = clock
+        self.clock, self.trace = clock, read_trace(arrays, self.trace)
         self._begin_episodes()
 
     def adopt(self, learned: Learned, clock: Clock) -> None:
@@ -179,51 +169,55 @@ class HostTrainer(GroupedTrainer):
         self._begin_episodes()
 
     def _begin_episodes(self) -> None:
-        cycles, lanes = self.clock.cycles, range(self.settings.environments)
+        cycles, places = self.clock.cycles, range(self.settings.environments)
         starts = [
-            int(np.random.SeedSequence([seed, lane, cycles]).generate_state(1)[0] >> 1)
+            int(np.random.SeedSequence([seed, place, cycles]).generate_state(1)[0] >> 1)
             for seed in self.seeds
-            for lane in lanes
+            for place in places
         ]
-        self.places = self.lanes.reset(starts)
-        self.returns = np.zeros(self.lanes.count)
+        self.observed = self.envs.reset(starts)
+        self.returns = np.zeros(self.envs.count)
         generators = [self._generator(seed, cycles, start=1) for seed in self.seeds]
         count = self.learner.acting_uniforms
-        uniforms = np.stack([g.random((len(lanes), count), np.float32) for g in generators])
-        self.action = self._choose(self.places, uniforms, self.steps)
+        uniforms = np.stack([g.random((len(places), count), np.float32) for g in generators])
+        self.action = self._choose(self.observed, uniforms, self.steps)
 
-    def _step(self, uniforms: NDArray, step: int, sums: _Sums) -> None:
+    def _step(self, uniforms: NDArray, step: int) -> None:
         """Step every environment once, remember it, and choose the next actions."""
-        arrived = self.lanes.step(self.action)
+        arrived = self.envs.step(self.action)
         over = arrived.terminated | arrived.truncated
-        action = self._choose(arrived.going_on, uniforms, step)
-        next_action = self._choose(arrived.reached, uniforms, step) if over.any() else action
+        action = self._choose(arrived.current, uniforms, step)
+        next_action = self._choose(arrived.next, uniforms, step) if over.any() else action
         self._remember(arrived, next_action)
-        gained = arrived.reward * arrived.real
+        gained = arrived.reward * arrived.is_transition
         self.returns += gained
-        sums.reward += gained
+        self.trace.reward[:] += self._per_seed(gained)
         if over.any():
-            ended = over & arrived.real
-            sums.returns += np.where(ended, self.returns, 0.0)
-            sums.episodes += ended
+            ended = over & arrived.is_transition
+            self.trace.returns[:] += self._per_seed(np.where(ended, self.returns, 0.0))
+            self.trace.episodes[:] += self._per_seed(ended)
             self.returns[ended] = 0.0
-        self.places, self.action = arrived.going_on, action
+        self.observed, self.action = arrived.current, action
 
-    def _remember(self, arrived: Arrivals, next_action: NDArray) -> None:
+    def _per_seed(self, values: NDArray) -> NDArray:
+        """Return sums over each seed's environments."""
+        return np.asarray(values.reshape(len(self.seeds), -1).sum(axis=1))
+
+    def _remember(self, arrived: StepResult, next_action: NDArray) -> None:
         transitions = host_transitions(
-            observation=self.places.observation,
+            observation=self.observed.observation,
             action=self.action,
             reward=arrived.reward,
             discount=np.where(arrived.terminated, 0.0, self.settings.discount),
-            next_observation=arrived.reached.observation,
+            next_observation=arrived.next.observation,
             next_action=next_action,
-            next_mask=arrived.reached.mask,
+            next_mask=arrived.next.mask,
         )
-        self.replay.write(np.flatnonzero(arrived.real), self._owner, transitions)
+        self.replay.write(np.flatnonzero(arrived.is_transition), self._owner, transitions)
 
-    def _choose(self, places: Places, uniforms: NDArray, step: int) -> NDArray:
+    def _choose(self, observed: Observed, uniforms: NDArray, step: int) -> NDArray:
         by_seed = (len(self.seeds), self.settings.environments)
-        seen = [part.reshape(*by_seed, *part.shape[1:]) for part in places]
+        seen = [part.reshape(*by_seed, *part.shape[1:]) for part in observed]
         given = self._groups.split((*seen, uniforms))
         parts = zip(self._act, self._learned, given, strict=True)
         chosen = [act(_acting(one.learner), *part, np.int32(step)) for act, one, part in parts]

@@ -11,22 +11,18 @@ One *cycle* is a number of environment steps followed by one or more updates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.schedules import Schedule
 from valuetrack.training.update import Learned
-from valuetrack.types import Array
+from valuetrack.types import NDArray
 
-NDArray = npt.NDArray[Any]
-Arrays = Mapping[str, NDArray]
-
-LEARNED, CLOCK = "learned", "clock"
+LEARNED, CLOCK, TRACE = "learned", "clock", "trace"
 """What the names of saved arrays begin with."""
 COUNT_LIMIT = 2**31
 """Counters stay below it: compiled code has them as int32."""
@@ -126,7 +122,10 @@ class Clock(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Sums over the cycles of one run, for each seed.
+    """Sums over the cycles since somebody last took them, for each seed.
+
+    They are added up one cycle after the other, wherever a run was cut, so that they have the
+    same bits however often it was.
 
     Attributes
     ----------
@@ -134,14 +133,31 @@ class Trace(NamedTuple):
         All rewards.
     returns, episodes
         The returns of the episodes that ended, and how many did.
-    squared_residual
-        Mean squared residuals, one per cycle with updates.
+    squared_residual, learning
+        Mean squared residuals, one per cycle with updates, and how many such cycles there were.
+    cycles
+        How many cycles there were.
     """
 
-    reward: Array | NDArray
-    returns: Array | NDArray
-    episodes: Array | NDArray
-    squared_residual: Array | NDArray
+    reward: Any
+    returns: Any
+    episodes: Any
+    squared_residual: Any
+    learning: Any
+    cycles: Any
+
+    @classmethod
+    def empty(cls, seeds: int) -> Trace:
+        """Return sums over nothing."""
+        floats, counts = np.zeros(seeds, np.float32), np.zeros(seeds, np.int32)
+        return cls(floats, floats, counts, floats, counts, counts)
+
+    def means(self) -> tuple[NDArray, NDArray]:
+        """Return the mean return per episode and the mean squared residual; NaN without any."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            returns = np.asarray(self.returns, np.float64) / np.asarray(self.episodes)
+            loss = np.asarray(self.squared_residual, np.float64) / np.asarray(self.learning)
+        return returns, loss
 
 
 class Trainer(Protocol):
@@ -151,6 +167,8 @@ class Trainer(Protocol):
     settings: Settings
     seeds: tuple[int, ...]
     clock: Clock
+    trace: Trace
+    """Sums since :meth:`take_trace`."""
 
     @property
     def steps(self) -> int:
@@ -185,10 +203,14 @@ class Trainer(Protocol):
         """Return the values at these observations from now on; ``None`` for no values."""
         ...
 
-    def run(self, cycles: int) -> tuple[Trace, NDArray]:
-        """Run some cycles; return sums per seed, and the tracked values.
+    def take_trace(self) -> Trace:
+        """Return the sums so far, and begin new ones."""
+        ...
 
-        The values have the shape (updates, seeds, heads, states, actions). If values are tracked,
+    def run(self, cycles: int) -> NDArray:
+        """Run some cycles; return the tracked values.
+
+        They have the shape (updates, seeds, heads, states, actions). If values are tracked,
         ``cycles`` is at most :attr:`longest_run`.
         """
         ...
@@ -234,3 +256,11 @@ def read_clock(arrays: Arrays) -> Clock:
     if not (0 <= clock.emptied <= clock.cycles < COUNT_LIMIT and 0 <= clock.updates < COUNT_LIMIT):
         raise ValueError("the saved clock shows a time that cannot be")
     return clock
+
+
+def read_trace(arrays: Arrays, like: Trace) -> Trace:
+    """Return the saved sums; a file without them has nothing summed up."""
+    if not any(name.startswith(f"{TRACE}.") for name in arrays):
+        return Trace.empty(len(like.cycles))
+    saved = from_arrays(arrays, like, TRACE)
+    return Trace(*(np.asarray(part) for part in saved))

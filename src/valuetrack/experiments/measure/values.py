@@ -121,30 +121,30 @@ class ValuesMeasure:
         due = final or (window + 1) % self.options.windows_between_evaluations == 0
         record: dict[str, Any] = {"return": returns, "loss": loss}
         if due and trainer.clock.updates >= len(self.ring):
+            level, recent = self.options.level, self._recent()
             measured = [
-                metrics.value_metrics(pool, recent, self.truth, self.legal, self.options.level)
-                for pool, recent in self._pools()
+                metrics.value_metrics(pool, self.truth, self.legal, level, recent=recent)
+                for pool in self._pools()
             ]
             found = metrics.ValueMetrics(*map(np.stack, zip(*measured, strict=True)))
             self.records.append(self._rows(found, returns, final=final))
             record |= {name: values.mean(axis=1) for name, values in found._asdict().items()}
         return record
 
-    def _pools(self) -> list[tuple[Pool, NDArray]]:
-        """Return each seed's pool, with the samples since the evaluation before.
+    def _recent(self) -> int:
+        """Return how many samples there were since the evaluation before.
 
         One evaluation's quantiles stand for all updates since the one before it.
         """
-        since = self.window // self.options.evaluations_per_final_window
-        since *= self.agent.trainer.settings.updates_per_cycle
-        newest = self.agent.trainer.clock.updates - 1
-        recent = (newest - np.arange(min(since, len(self.ring)))) % len(self.ring)
-        by_seed = np.moveaxis(self.ring, 1, 0)
-        shape = self.truth.shape
-        return [
-            (posterior.from_samples(ring.reshape(-1, *shape)), ring[recent].reshape(-1, *shape))
-            for ring in by_seed
-        ]
+        updates = self.window // self.options.evaluations_per_final_window
+        updates *= self.agent.trainer.settings.updates_per_cycle
+        return min(updates * self.agent.learner.heads, self.options.pool_size)
+
+    def _pools(self) -> list[Pool]:
+        """Return each seed's pool, from the oldest sample to the latest."""
+        newest = self.agent.trainer.clock.updates % len(self.ring)
+        in_order = np.roll(self.ring, -newest, axis=0)
+        return [posterior.from_updates(in_order[:, seed]) for seed in range(in_order.shape[1])]
 
     def _rows(self, found: metrics.ValueMetrics, returns: NDArray, *, final: bool) -> Columns:
         """Return the measurements as rows, one per seed and action."""
@@ -163,13 +163,14 @@ class ValuesMeasure:
         """Return the metrics by window, the calibration curves and the policies."""
         levels = self.options.calibration_levels
         pools = self._pools()
+        recent = self._recent()
         curves = [
-            metrics.calibration(pool, recent, self.truth, self.legal, levels)
-            for pool, recent in pools
+            metrics.calibration(pool, self.truth, self.legal, levels, recent=recent)
+            for pool in pools
         ]
         coverage, credible = map(np.stack, zip(*curves, strict=True))
         policy = np.stack(
-            [np.asarray(posterior.policy_probabilities(pool, self.legal)) for pool, _ in pools]
+            [np.asarray(posterior.policy_probabilities(pool, self.legal)) for pool in pools]
         )
         calibration = {"coverage": coverage, "credible_coverage": credible}
         return {
