@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from valuetrack import posterior
 from valuetrack.posterior import Pool
-
-Floats = npt.NDArray[np.floating[Any]]
-Bools = npt.NDArray[np.bool_]
+from valuetrack.types import Bools, Floats
 
 
 class ValueMetrics(NamedTuple):

@@ -25,21 +25,19 @@ array([0.5, 0.5])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
 from valuetrack.policies import greedy, masked_values
-from valuetrack.types import Array
+from valuetrack.types import Array, NDArray
 
 if TYPE_CHECKING:
     import arviz
 
-NDArray = npt.NDArray[Any]
 IntervalKind = Literal["credible", "prediction"]
 
 

@@ -15,19 +15,15 @@ Observations keep their dtype in both, so that a pixel of an image takes one byt
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
-from valuetrack.types import Array, Transition
-
-NDArray = npt.NDArray[Any]
-Arrays = Mapping[str, NDArray]
+from valuetrack.io.arrays import Arrays
+from valuetrack.types import Array, NDArray, Transition
 
 PREFIX = "replay"
 """What the names of saved arrays begin with."""

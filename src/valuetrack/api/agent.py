@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, NoReturn, Self
 
-import jax
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
@@ -25,6 +24,7 @@ from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Callback
 from valuetrack.io import array_file
 from valuetrack.learner import Learner, LearnerState, Task
+from valuetrack.posterior import Pool
 from valuetrack.training.compiled_trainer import CompiledTrainer
 from valuetrack.training.evaluation import Episodes, evaluate_on_host
 from valuetrack.training.host_trainer import HostTrainer
@@ -125,7 +125,7 @@ class Agent(Generic[OptionsType]):
         return self.env.task
 
     @property
-    def backend(self) -> str:
+    def backend(self) -> Backend:
         """Which trainer it has, ``"compiled"`` or ``"host"``."""
         return "host" if self.env.in_jax is None else "compiled"
 
@@ -137,8 +137,8 @@ class Agent(Generic[OptionsType]):
     @property
     def diverged(self) -> dict[int, int]:
         """The seeds that diverged, each with the update at which it did."""
-        at = np.asarray(self.trainer.learned.diverged)
-        return {s: int(u) for s, u in zip(self.seeds, at, strict=True) if u >= 0}
+        at = zip(self.seeds, self.trainer.diverged, strict=True)
+        return {seed: int(update) for seed, update in at if update >= 0}
 
     def learn(
         self,
@@ -231,9 +231,9 @@ class Agent(Generic[OptionsType]):
         encoded, single = self.env.encode(observation)
         state = self._member(member)
         latest = self._queries.values(state, encoded)
-        pool = jax.tree.map(lambda leaf: leaf[member], self.trainer.learned.pool)
+        pool = self.trainer.member(member).pool
         drawn, weights = latest[None], None
-        if pool != () and self.trainer.clock.updates:
+        if isinstance(pool, Pool) and self.trainer.clock.updates:
             # All slots at once, so that one program serves pools that fill up; then those in use.
             every = self._queries.values_of_pool(state, pool.samples, encoded)
             drawn, weights = posterior.in_order(pool._replace(samples=(every, pool.weights)))
@@ -267,7 +267,7 @@ class Agent(Generic[OptionsType]):
         """
         _check_count("episodes", episodes)
         _check_count("seed", seed, least=0)
-        states, discount = self.trainer.learned.learner, self.options.discount
+        states, discount = self.trainer.states, self.options.discount
         if self.env.in_jax is not None:
             return self._queries.play(states, seed, episodes, discount)
 
@@ -404,8 +404,7 @@ class Agent(Generic[OptionsType]):
     def _member(self, member: int) -> LearnerState:
         if not isinstance(member, int | np.integer) or not 0 <= member < len(self.seeds):
             raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member!r}.")
-        state: LearnerState = jax.tree.map(lambda leaf: leaf[member], self.trainer.learned.learner)
-        return state
+        return self.trainer.member(int(member)).learner
 
     def _divergence(self) -> str:
         return ", ".join(f"seed {s} at update {u}" for s, u in self.diverged.items())

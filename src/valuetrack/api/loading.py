@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from valuetrack.api.agent import Agent
+from valuetrack.api.environment import Backend
 from valuetrack.api.options import Options, parse, tuples
 from valuetrack.api.settings import memory_of_machine, settings_of
 from valuetrack.envs.gym.guards import EnvironmentFailedError
@@ -42,7 +43,7 @@ class Saved(NamedTuple):
 
     env: str | None
     env_options: dict[str, Any]
-    backend: str
+    backend: Backend
     seeds: list[int]
     replay: bool
     task: Task
@@ -187,7 +188,8 @@ def _check_environments(
 def _make(kind: type[AgentType], path: Path, saved: Saved, env: Any) -> AgentType:
     """Make the agent in the saved environment, or in the given one."""
     as_saved = _as_saved(saved, env)
-    place, backend = (saved.env, saved.backend) if as_saved else (env, "auto")
+    place = saved.env if as_saved else env
+    backend: Backend = saved.backend if as_saved else "auto"
     given: dict[str, Any] = {"env_options": saved.env_options} if as_saved else {}
     # What the file says may be wrong in any way; an error in the user's own environment is theirs.
     caught = (Exception,) if as_saved else UNUSABLE

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
-import numpy.typing as npt
 
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.training.seed_groups import groups_for
 from valuetrack.training.trainer import Clock, Settings, Trace
 from valuetrack.training.update import Learned
-
-NDArray = npt.NDArray[Any]
+from valuetrack.types import NDArray
 
 
 class GroupedTrainer(ABC):

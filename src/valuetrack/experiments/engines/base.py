@@ -38,7 +38,7 @@ class Engine(Protocol):
         """Start whatever runs units."""
         ...
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object, /) -> None:
         """Collect what is left: ask units to save and end, and wait until they have."""
         ...
 

@@ -60,7 +60,7 @@ class LocalEngine:
         """Start nothing yet: a worker starts with the first unit for it."""
         return self
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object, /) -> None:
         """Ask the workers to end, and wait for them; a second Ctrl-C kills them."""
         if isinstance(error, KeyboardInterrupt):
             for process in self._processes:
@@ -133,7 +133,7 @@ class InlineEngine:
         """Start nothing."""
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object, /) -> None:
         """Leave nothing behind."""
 
     def submit(self, unit: Unit) -> None:
@@ -207,13 +207,15 @@ def _work(path: str, index: int, tasks: Queue[Unit], messages: Queue[Message], h
                 unit = tasks.get(timeout=PATIENCE_SECONDS)
             except queue.Empty:
                 return
-            row = unit.row
-            run_unit(
-                unit, spec, folder, lambda steps, row=row: messages.put(("step", row, steps)), stop
-            )
-            messages.put(("done", row, 0))
+            run_unit(unit, spec, folder, _tell(messages, unit.row), stop)
+            messages.put(("done", unit.row, 0))
     except Exception as error:  # it is told to the parent, which raises it
         messages.put(("error", f"{type(error).__name__}: {error}", 0))
+
+
+def _tell(messages: Queue[Message], row: str) -> Callable[[int], None]:
+    """Return the function that tells the parent how a row gets on."""
+    return lambda steps: messages.put(("step", row, steps))
 
 
 def _call(

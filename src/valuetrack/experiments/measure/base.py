@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ class Measure(Protocol):
 
     tracked: NDArray | None
     """Observations whose values :meth:`collect` is given after every update, or ``None``."""
-    points: Sequence[int]
+    points: list[int]
     """After how many cycles it wants to look, in ascending order; the last is the end."""
 
     def collect(self, values: NDArray) -> None:
