@@ -14,8 +14,8 @@ __version__ = "0.1.0.dev0"
 
 def __getattr__(name: str) -> Any:
     """Import agents and ``load`` when they are first asked for: ``--help`` needs none of them."""
-    if not name.startswith("_"):
-        from valuetrack import registry  # noqa: PLC0415 - that is the point
+    if name == "load" or name[:1].isupper():
+        import valuetrack.registry as registry  # noqa: PLC0415, PLR0402 - that is the point
 
         if name == "load" or name in {kind.__name__ for kind in registry.AGENTS.values()}:
             return getattr(registry, name)
@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the agents too, so that interpreters complete them."""
-    from valuetrack import registry  # noqa: PLC0415 - as above
+    import valuetrack.registry as registry  # noqa: PLC0415, PLR0402 - as above
 
     return [*globals(), "load", *(kind.__name__ for kind in registry.AGENTS.values())]
 
