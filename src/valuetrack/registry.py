@@ -12,6 +12,7 @@ from typing import Any
 
 from valuetrack.agents.bootdqn import BootDQN as BootDQN
 from valuetrack.agents.dqn import DQN as DQN
+from valuetrack.agents.iqn import IQN as IQN
 from valuetrack.agents.kova import KOVA as KOVA
 from valuetrack.agents.lktd import LKTD as LKTD
 from valuetrack.agents.qrdqn import QRDQN as QRDQN
