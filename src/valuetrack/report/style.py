@@ -116,7 +116,9 @@ def to_png(figure: Figure, dpi: int = DPI) -> bytes:
     raw, small = io.BytesIO(), io.BytesIO()
     figure.savefig(raw, format="png", dpi=dpi)
     with Image.open(raw) as image:
-        reduced = image.convert("RGB").quantize(PALETTE_SIZE, dither=Image.Dither.NONE)
+        # The method that keeps thin lines of similar colours apart; the median cut merges them.
+        method, dither = Image.Quantize.MAXCOVERAGE, Image.Dither.NONE
+        reduced = image.convert("RGB").quantize(PALETTE_SIZE, method, kmeans=3, dither=dither)
     reduced.save(small, "PNG", optimize=True, dpi=(dpi, dpi))
     return small.getvalue()
 
