@@ -174,8 +174,10 @@ def _in_jax(env: Any, options: dict[str, Any], backend: Backend) -> Any:
         if backend == "host":
             raise ValueError("An environment written in JAX takes the compiled trainer.")
         return env() if isinstance(env, type) else env
-    build = find(env) if isinstance(env, str) and backend != "host" else None
-    if build is not None:
+    build = find(env) if isinstance(env, str) else None
+    if backend == "host" and build is not None and env not in gymnasium.registry:
+        raise ValueError("An environment written in JAX takes the compiled trainer.")
+    if backend != "host" and build is not None:
         try:
             return build(**options)
         except TypeError as error:

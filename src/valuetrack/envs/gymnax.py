@@ -126,7 +126,8 @@ class GymnaxEnv:
     @property
     def observation_dtype(self) -> DType:
         """Dtype of one observation."""
-        return np.dtype(self._layout.observation.dtype)
+        dtype: DType = np.dtype(self._layout.observation.dtype)
+        return dtype
 
     @property
     def num_actions(self) -> int:
@@ -245,12 +246,13 @@ def key_from_uniforms(uniforms: Array) -> Array:
     (2,)
     """
     words = jnp.floor(jnp.asarray(uniforms) * 2**UNIFORM_BITS).astype(jnp.uint32)
-    return jax.random.wrap_key_data(words, impl=rng.THREEFRY)
+    key: Array = jax.random.wrap_key_data(words, impl=rng.THREEFRY)
+    return key
 
 
 def _encoded(env: Any, params: Any, observation: Any) -> Array:
     """Return an observation as one array, one-hot if it is the number of a discrete state."""
     space = env.observation_space(params)
     if hasattr(space, "n"):
-        return jax.nn.one_hot(jnp.asarray(observation), int(space.n), dtype=jnp.float32)
+        return jnp.asarray(jax.nn.one_hot(observation, int(space.n), dtype=jnp.float32))
     return jnp.asarray(observation)

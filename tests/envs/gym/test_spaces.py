@@ -32,7 +32,7 @@ VECTOR_SPACES = [
     (box(2, 5, 5, 3, dtype=PIXELS), 150),
     (box(4, 9, 9, 3, dtype=np.bool_), 972),
     (box(2, 3, 4), 24),
-    (box(4, 9, 5, dtype=np.bool_), 180),
+    (box(9, 4, 5, dtype=np.bool_), 180),
     (box(9, 3, 9), 243),
     (Discrete(4, start=7), 4),
     (MultiBinary([2, 3]), 6),
