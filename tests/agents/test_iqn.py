@@ -59,7 +59,9 @@ def test_the_means_are_the_values(env, observations, expected):
 
 
 def test_the_quantiles_are_those_of_the_return():
-    agent = IQN(Lottery(), seed=0, **SMALL, levels=16, target_levels=16).learn(20_000)
+    settles = {"schedule": "linear", "initial": 3e-3, "updates": 5_000}
+    options = {**SMALL, "learning_rate": settles, "levels": 16, "target_levels": 16}
+    agent = IQN(Lottery(), seed=0, **options).learn(20_000)
     params = agent.trainer.member(0).learner.sampler.params
     _, quantiles = quantile_network(agent.task, agent.options)
     levels = jnp.array([0.1, 0.25, 0.5, 0.75, 0.9])
@@ -89,7 +91,7 @@ def test_acting_and_values_draw_their_levels():
 
 def test_a_value_is_the_mean_over_many_levels():
     task = Task((1,), False, 2)
-    options = IQNOptions(hidden=(8,), cosines=8, acting_levels=4_000)
+    options = IQNOptions(hidden=(8,), cosines=8, acting_levels=100_000)
     learner = IQN.build(task, options)
     state = learner.init(rng.key(0))
     _, quantiles = quantile_network(task, options)
