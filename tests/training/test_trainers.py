@@ -220,6 +220,7 @@ def test_observations_keep_their_dtype(dtype, shape):
     if dtype == np.int32:
         assert set(np.unique(saved["replay.observation"])) == {100, 101, 102}
     again = pixels((0, 1), dtype, shape)
+    again.track(seen)  # the same program, the same bits
     again.restore(saved)
     for one in (trainer, again):
         one.run(5)
