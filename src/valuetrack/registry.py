@@ -37,16 +37,6 @@ def agent_type(name: str) -> type[Agent[Any]]:
     return kind
 
 
-def label_of(name: str) -> str:
-    """Return how tables and figures call an agent; one that is unknown keeps its name."""
-    return AGENTS[name].label if name in AGENTS else name
-
-
-def colour_of(name: str) -> str:
-    """Return an agent's colour in figures."""
-    return AGENTS[name].colour if name in AGENTS else "#56B4E9"
-
-
 def load(path: str | os.PathLike[str], env: Any = None) -> Agent[Any]:
     """Load an agent from a file of :meth:`~valuetrack.api.agent.Agent.save`.
 

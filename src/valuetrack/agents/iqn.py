@@ -56,7 +56,7 @@ class IQN(Agent[IQNOptions]):
     reinforcement learning. ICML. https://arxiv.org/abs/1806.06923
     """
 
-    name, label, colour = "iqn", "IQN", "#56B4E9"
+    name, label, colour, marker = "iqn", "IQN", "#56B4E9", "*"
     options_type = IQNOptions
 
     @staticmethod
