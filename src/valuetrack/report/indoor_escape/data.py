@@ -12,6 +12,7 @@ import pydantic
 
 from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.io.run_folder import Columns, RunFolder, StoreError
+from valuetrack.registry import AGENTS
 from valuetrack.report.run_data import (
     Manifest,
     Row,
@@ -27,7 +28,7 @@ ACTIONS = ("E", "N", "W", "S")
 LIKELY = ("E", "N")
 """The actions that lead to the goal; the paper's tables are about these."""
 METRICS = ("mse", "coverage", "credible_coverage", "width", "legal_width")
-SAMPLERS = ("lktd", "sgld", "sghmc")
+SAMPLERS = tuple(name for name, kind in AGENTS.items() if kind.is_sampler)
 """The algorithms that draw from a posterior and have a pseudo-population."""
 
 TIMING = "timing.json"
