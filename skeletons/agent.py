@@ -44,7 +44,7 @@ class ExpectedSarsa(Agent[ExpectedSarsaOptions]):
     Expected Sarsa. ADPRL. https://ieeexplore.ieee.org/document/4927542
     """
 
-    name, label, colour = "expected-sarsa", "Expected SARSA", "#999933"
+    name, label, colour, marker = "expected-sarsa", "Expected SARSA", "#999933", "h"
     options_type = ExpectedSarsaOptions
 
     @staticmethod
