@@ -1,4 +1,4 @@
-"""The host's replay memory."""
+"""The replay memory: the ring on the host, and that it shares its files with the device's."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from valuetrack.training.memory import Memory, on_host
+from valuetrack.replay import DeviceRing, HostRing, Layout, host_transitions
 
 
 def make_memory(seeds=2, capacity=5, dtype=np.float32):
-    return Memory(seeds, capacity, (2,), dtype, actions=3)
+    return HostRing(Layout((2,), np.dtype(dtype), actions=3), seeds, capacity)
 
 
 def transitions(*numbers):
-    """Return a transition for each lane that carries its number in every field."""
+    """Return a transition for each environment that carries its number in every field."""
     n = np.array(numbers)
-    return on_host(
+    return host_transitions(
         observation=np.stack([n, n + 1], axis=1),
         action=n % 3,
         reward=n.astype(float),
@@ -28,7 +28,7 @@ def transitions(*numbers):
 
 
 def fill(memory, owners, count, first=0):
-    """Write so many rows, one lane an owner, numbered on from ``first``."""
+    """Write this many rows, one environment per owner, numbered on from ``first``."""
     owners = np.array(owners)
     for step in range(count):
         numbers = first + step * len(owners) + np.arange(len(owners))
@@ -54,14 +54,14 @@ def test_the_ring_keeps_the_newest():
     np.testing.assert_array_equal(memory.rows.reward[0], [5, 6, 2, 3, 4])
 
 
-def test_lanes_write_to_their_seed_in_order():
+def test_environments_write_to_their_seed_in_order():
     memory = make_memory(capacity=6)
     fill(memory, [0, 0, 1, 1], 2)
     np.testing.assert_array_equal(memory.rows.reward[0], [0, 1, 4, 5, 0, 0])
     np.testing.assert_array_equal(memory.rows.reward[1], [2, 3, 6, 7, 0, 0])
 
 
-def test_lanes_that_are_left_out_write_nothing():
+def test_environments_that_are_left_out_write_nothing():
     memory = make_memory()
     memory.write(np.array([2]), np.array([0, 0, 1]), transitions(7, 8, 9))
     np.testing.assert_array_equal(memory.filled, [0, 1])
@@ -143,7 +143,7 @@ def test_arrays_come_back():
     for name, array in memory.arrays().items():
         np.testing.assert_array_equal(array, other.arrays()[name])
         assert array.dtype == other.arrays()[name].dtype
-    assert saved["memory.reward"].max() < 90  # what was read is not written to
+    assert saved["replay.reward"].max() < 90  # what was read is not written to
 
 
 def test_only_filled_rows_are_saved():
@@ -158,29 +158,20 @@ def test_only_filled_rows_are_saved():
         np.testing.assert_array_equal(ring, wanted)
 
 
-def test_whole_rings_of_older_files_come_back():
-    memory, other = make_memory(), make_memory()
-    fill(memory, [0, 1], 3)
-    whole = {f"memory.{name}": ring for name, ring in memory.rows._asdict().items()}
-    other.restore({**memory.arrays(), **whole})
-    for name, array in memory.arrays().items():
-        np.testing.assert_array_equal(array, other.arrays()[name])
-
-
 def rings(arrays):
-    return [(name, array) for name, array in arrays.items() if name != "memory.written"]
+    return [(name, array) for name, array in arrays.items() if name != "replay.written"]
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("memory.written", np.array([3, -1])),
-        ("memory.written", np.array([3, 2])),
-        ("memory.written", np.array([3, 2**62])),
-        ("memory.written", np.array([3.0, 3.0])),
-        ("memory.action", np.full((2, 4), 3, np.int32)),
-        ("memory.next_action", np.full((2, 4), -1, np.int32)),
-        ("memory.reward", np.zeros((2, 3), np.float32)),
+        ("replay.written", np.array([3, -1])),
+        ("replay.written", np.array([3, 2])),
+        ("replay.written", np.array([3, 2**62])),
+        ("replay.written", np.array([3.0, 3.0])),
+        ("replay.action", np.full((2, 4), 3, np.int32)),
+        ("replay.next_action", np.full((2, 4), -1, np.int32)),
+        ("replay.reward", np.zeros((2, 3), np.float32)),
     ],
 )
 def test_what_cannot_be_is_refused(name, value):
@@ -188,9 +179,9 @@ def test_what_cannot_be_is_refused(name, value):
     fill(memory, [0, 1], 4)
     saved = memory.arrays()
     other.restore(saved, most=4)
-    with pytest.raises(ValueError, match="the saved memory"):
+    with pytest.raises(ValueError, match="the saved replay memory"):
         other.restore({**saved, name: value})
-    with pytest.raises(ValueError, match="cannot be"):
+    with pytest.raises(ValueError, match="cannot exist"):
         other.restore(saved, most=3)
     np.testing.assert_array_equal(other.written, [4, 4])
 
@@ -218,7 +209,7 @@ def test_a_memory_of_another_size_is_refused(other):
 
 def test_a_missing_array_is_refused():
     arrays = make_memory().arrays()
-    del arrays["memory.next_mask"]
+    del arrays["replay.next_mask"]
     with pytest.raises(ValueError, match="does not fit"):
         make_memory().restore(arrays)
 
@@ -232,3 +223,19 @@ def test_bytes_stay_bytes():
         assert part.action.dtype == part.next_action.dtype == np.int32
         assert part.next_mask.dtype == bool
     assert_whole(memory.newest(2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8], ids=str)
+def test_what_one_ring_has_saved_the_other_can_read(dtype):
+    host = make_memory(capacity=6, dtype=dtype)
+    fill(host, [0, 0, 1, 1], 2, first=10)
+    device = DeviceRing(host.layout, capacity=6, block=2)
+    saved = {name: array.copy() for name, array in host.arrays().items()}
+    rings_on_device = device.restore(saved, 2, 2)
+    back = device.arrays(rings_on_device, 2)
+    assert back.keys() == saved.keys()
+    for name, array in saved.items():
+        np.testing.assert_array_equal(back[name], array, err_msg=name)
+        assert back[name].dtype == array.dtype, name
+    with pytest.raises(ValueError, match="the saved replay memory"):
+        device.restore(saved, 2, 1)
