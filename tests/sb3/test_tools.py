@@ -85,12 +85,15 @@ def test_images_are_learned_with_convolutions(tmp_path):
 
 def test_images_of_sb3s_tests_run_with_and_without_convolutions():
     env = FakeImageEnv(screen_height=12, screen_width=10, n_channels=3, discrete=True)
-    network = {"net_arch": [8], "convolutions": [(4, 3, 2)]}
+    layers, convolutions = {"net_arch": [8]}, {"convolutions": [(4, 3, 2)]}
     for policy, shape in [("CnnPolicy", (12, 10, 3)), ("MlpPolicy", (360,))]:
+        network = {**layers, **convolutions} if policy == "CnnPolicy" else layers
         model = make(env=env, policy=policy, policy_kwargs=network, buffer_size=60).learn(8)
         assert model.policy.task.shape == shape
         encoded = model._draw(1, 2).observation
         assert encoded.max() <= (255 if policy == "CnnPolicy" else 1.0)
+    with pytest.raises(ValueError, match="`convolutions` are for images"):
+        make(env=env, policy="MlpPolicy", policy_kwargs={**layers, **convolutions}, buffer_size=60)
 
 
 MIXED = spaces.Dict(
