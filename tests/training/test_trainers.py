@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from tests.small_envs import Counter
-from valuetrack import agents, networks, priors, schedules
+from valuetrack import networks, priors, samplers, schedules
 from valuetrack.envs.base import Step
-from valuetrack.envs.lanes import make_lanes
+from valuetrack.envs.gym.make import make_vectorised
 from valuetrack.io.arrays import from_arrays
+from valuetrack.learner import build_learner
+from valuetrack.measurement import sarsa
 from valuetrack.training.compiled_trainer import CompiledTrainer
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import LEARNED, Clock, Settings, Trainer, read_clock
@@ -67,9 +69,14 @@ def settings(**changes):
 
 
 def learner(network):
-    return agents.lktd(
-        network, priors.gaussian(1.0), step_size=1e-5, pseudo_population=100, observation_sd=1
+    chain = samplers.lktd(
+        sarsa(network.apply),
+        priors.gaussian(1.0),
+        step_size=1e-5,
+        pseudo_population=100,
+        observation_sd=1,
     )
+    return build_learner(network, chain)
 
 
 def pixels(seeds=(0,), dtype=np.uint8, shape=(3, 3, 1)):
@@ -82,6 +89,7 @@ class Twin(NamedTuple):
     """The counter's observations and actions in JAX, where nothing happens."""
 
     observation_shape: tuple[int, ...] = (2,)
+    observation_dtype: Any = np.dtype(np.float32)
     num_actions: int = 3
     reset_uniforms: int = 0
     step_uniforms: int = 0
@@ -106,8 +114,8 @@ def compiled(seeds=(0, 1)) -> Trainer:
 
 
 def host(seeds=(0, 1)) -> Trainer:
-    lanes = make_lanes(Counter, len(seeds))
-    return HostTrainer(learner(networks.mlp(2, 3, (8,))), settings(), lanes, seeds)
+    envs = make_vectorised(Counter, len(seeds))
+    return HostTrainer(learner(networks.mlp(2, 3, (8,))), settings(), envs, seeds)
 
 
 BOTH = {"compiled": compiled, "host": host}
@@ -134,7 +142,7 @@ def test_arrays_have_names(make):
         "clock.emptied",
     } <= names
     rooms = {name.partition(".")[0] for name in names}
-    assert rooms == {"learned", "replay", "clock"} | (
+    assert rooms == {"learned", "replay", "clock", "trace"} | (
         {"env", "loop"} if make is compiled else set()
     )
     assert trainer.arrays()["replay.reward"].shape == (2, 20)
@@ -208,8 +216,8 @@ def test_observations_keep_their_dtype(dtype, shape):
     trainer = pixels((0, 1), dtype, shape)
     seen = np.ones((2, *shape), dtype)
     trainer.track(seen)
-    trace, values = trainer.run(8)
-    assert np.isfinite(trace.squared_residual).all()
+    values = trainer.run(8)
+    assert np.isfinite(trainer.trace.squared_residual).all()
     assert values.shape == (7, 2, 1, 2, 3)
     saved = copied(trainer)
     for name in ("replay.observation", "replay.next_observation"):
