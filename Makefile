@@ -34,7 +34,7 @@ $(TESTED): $(STAMP)
 run: $(STAMP)  ## Train on the indoor escape, print the tables beside the paper's, write the report
 	$(BIN)/valuetrack reproduce indoor-escape --quick --out runs/indoor-escape-quick
 
-check: $(STAMP)  ## Hold every sampler against its exact law on a linear-Gaussian model
+check: $(STAMP)  ## Compare every sampler with its exact law on a linear-Gaussian model
 	$(BIN)/valuetrack check --out runs/check
 
 test: lint pytest  ## Lint, type-check and test

@@ -5,7 +5,7 @@ import arviz
 import valuetrack as vt
 
 agent = vt.LKTD("CartPole-v1", hidden=(16,), inner_iterations=2, seed=0, seeds=4)
-agent.learn(4_000)
+agent.learn(2_000)
 print("returns per seed:", agent.evaluate(5).mean(axis=1).round(1))
 
 observation = [0.0, 0.1, 0.02, -0.1]
