@@ -59,6 +59,17 @@ def cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+def agent_of_row(experiment: str, row: str, seeds: int = 1) -> Any:
+    """Return the agent of a row of an experiment, as ``valuetrack reproduce`` trains it."""
+    from valuetrack.experiments.spec import load  # noqa: PLC0415 - imports JAX
+    from valuetrack.registry import agent_type  # noqa: PLC0415
+
+    chosen = load(experiment).row(row)
+    options = {"samples": 1, **chosen.options}  # a measure has its own pool, of values
+    kind = agent_type(chosen.algorithm)
+    return kind(chosen.env, env_options=chosen.env_options, seeds=seeds, **options)
+
+
 def machine(*packages: str) -> dict[str, Any]:
     """Describe what the numbers are measured on, without naming it; call it before measuring."""
     return {

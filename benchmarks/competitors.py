@@ -29,7 +29,7 @@ class Setting(NamedTuple):
 
 def settings() -> dict[str, Setting]:
     """Return the three settings."""
-    from valuetrack.experiments.kinds import load_spec  # noqa: PLC0415 - imports JAX
+    from valuetrack.experiments.spec import load  # noqa: PLC0415 - imports JAX
 
     sb3, qr, sbx = "SB3 DQN", "sb3-contrib QR-DQN", "SBX DQN"
     one_gradient, five_gradients = {"inner_iterations": 1}, {"inner_iterations": 5}
@@ -108,7 +108,7 @@ def settings() -> dict[str, Setting]:
             Competitor(qr, "sb3-contrib", "QRDQN"),
         ),
     )
-    row = load_spec("classic-control").row("lunarlander-dqn")
+    row = load("classic-control").row("lunarlander-dqn")
     final = row.options["exploration_final"]
     lander = Setting(
         row.env,

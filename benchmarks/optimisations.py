@@ -28,10 +28,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from common import (
+    agent_of_row,
     arguments,
     cores,
     draw_bars,
@@ -97,6 +99,9 @@ def quantile_losses() -> Comparison:
         huber = jnp.where(size <= 1.0, 0.5 * error**2, size - 0.5)
         return jnp.mean(jnp.abs(level[:, None] - (error < 0)) * huber, axis=-1)
 
+    def in_turn(current: Any, target: Any) -> Any:
+        return quantile_huber(current, target, level)
+
     first, second = jax.random.split(jax.random.key(0))
     target = jax.random.normal(first, (batch, count))
 
@@ -105,7 +110,7 @@ def quantile_losses() -> Comparison:
         return repeated(lambda _, x: x - gradient(x), jax.random.normal(second, (batch, count)))
 
     return Comparison(
-        f"quantile loss and gradient, {count} quantiles", descend(pairs), descend(quantile_huber)
+        f"quantile loss and gradient, {count} quantiles", descend(pairs), descend(in_turn)
     )
 
 
@@ -132,18 +137,15 @@ class Updates:
     def __init__(self, few: int) -> None:
         from throughput import SEEDS, updates  # noqa: PLC0415
         from valuetrack import networks, rng  # noqa: PLC0415
-        from valuetrack.experiments.build import build_loop, build_problem  # noqa: PLC0415
-        from valuetrack.experiments.spec import load  # noqa: PLC0415
         from valuetrack.experiments.timing import random_batch  # noqa: PLC0415
 
-        spec = load("indoor_escape")
-        problem = build_problem(spec)
-        agent = build_loop(spec, spec.row("lktd-10000"), "reference", problem).learner
-        batch = random_batch(problem.env, spec.training.batch_size, jax.random.key(0))
+        agent = agent_of_row("indoor-escape", "lktd-10000")
+        learner = agent.learner
+        batch = random_batch(agent.env.in_jax, agent.options.batch_size, jax.random.key(0))
         batches = jax.tree.map(lambda leaf: jnp.stack([leaf] * SEEDS), batch)
         self.seeds = SEEDS
-        self.start = (jax.vmap(agent.init)(jax.random.split(rng.key(0), SEEDS)), batches)
-        self.program = jax.jit(partial(updates, agent), compiler_options=ONE_THREAD)
+        self.start = (jax.vmap(learner.init)(jax.random.split(rng.key(0), SEEDS)), batches)
+        self.program = jax.jit(partial(updates, learner), compiler_options=ONE_THREAD)
         known, networks.FEW = networks.FEW, few
         self(SEEDS)  # which compiles
         networks.FEW = known
@@ -161,12 +163,12 @@ class Cycles:
     ) -> None:
         from valuetrack import DQN, rng  # noqa: PLC0415
         from valuetrack.training.seed_groups import Groups, Program  # noqa: PLC0415
-        from valuetrack.training.trainer import Clock  # noqa: PLC0415
+        from valuetrack.training.trainer import Clock, Trace  # noqa: PLC0415
 
         agent = DQN("CartPole-v1", hidden=(256, 256), batch_size=64, steps_per_update=4)
         loop = agent.trainer.loop
         self.seeds, self.groups = seeds, Groups(seeds, groups, most)
-        axes: Any = {"in_axes": (0, None, None), "out_axes": (0, None, 0)}
+        axes: Any = {"in_axes": (0, 0, None, None), "out_axes": (0, 0)}
         fill = self.groups.compile(loop.collect, **axes)
         self.programs = self.groups.compile(loop.train, **axes, donate_argnums=0)
         if mapped:
@@ -176,16 +178,19 @@ class Cycles:
         start = self.groups.compile(lambda seed: loop.init(rng.key(seed)))
         parts = self.groups.split(jnp.arange(seeds, dtype=jnp.uint32))
         states = self.groups.start(start, [(part,) for part in parts])
-        warmup = loop.settings.warmup_cycles
-        self.states = self.groups.start(
-            fill, [(state, Clock().traced(), warmup) for state in states]
-        )
+        nothing, warmup = Trace.empty(seeds), loop.settings.warmup_cycles
+        pairs = zip(states, self.groups.split(nothing), strict=True)
+        begun = [(*pair, Clock().traced(), np.int32(warmup)) for pair in pairs]
+        self.clock = Clock(cycles=warmup)
+        self.results = self.groups.start(fill, begun)
 
     def __call__(self, count: int) -> None:
         """Run so many cycles of all seeds together."""
         cycles = max(1, count // self.seeds)
-        given = [(state, clock, cycles) for state, clock, _ in self.states]
-        self.states = jax.block_until_ready(self.groups.start(self.programs, given))
+        given = [(*result, self.clock.traced(), np.int32(cycles)) for result in self.results]
+        self.results = jax.block_until_ready(self.groups.start(self.programs, given))
+        done, updates = self.clock.cycles + cycles, self.clock.updates + cycles
+        self.clock = self.clock._replace(cycles=done, updates=updates)
 
 
 def on_one_core() -> dict[str, Comparison]:
@@ -282,7 +287,7 @@ def main() -> None:
     """Measure, print, and write optimisations.json and the figure."""
     given = arguments(__doc__)
     described = machine()
-    from valuetrack.experiments.workers import call_in_process  # noqa: PLC0415 - imports JAX
+    from valuetrack.experiments.engines.local import call_in_process  # noqa: PLC0415 - imports JAX
 
     seconds, repetitions = (QUICK_SECONDS, 2) if given.quick else (SECONDS, given.repetitions)
     result = {

@@ -46,11 +46,11 @@ Measured = list[dict[str, Any]]
 
 def units_of_cores(seeds: int, processes: int) -> list[list[int]]:
     """Return the sizes of the units that each core trains, as ``valuetrack reproduce`` has it."""
-    from valuetrack.experiments.kinds import kind_of  # noqa: PLC0415 - imports JAX
-    from valuetrack.experiments.run import split_seeds  # noqa: PLC0415
+    from valuetrack.experiments.run import split_seeds  # noqa: PLC0415 - imports JAX
+    from valuetrack.experiments.spec import load  # noqa: PLC0415
 
-    most = kind_of("indoor-escape").seeds_per_unit
-    sizes = [size for _, size in split_seeds(0, seeds, processes, most)]
+    most = load("indoor-escape").seeds_per_unit
+    sizes = [size for _, size in split_seeds(0, seeds, most)]
     return [sizes[index::processes] for index in range(processes)]
 
 
@@ -95,9 +95,9 @@ def measure_escape(counts: tuple[int, ...], seconds: float, repetitions: int) ->
 
 def measure_cartpole(counts: tuple[int, ...], seconds: float, repetitions: int) -> Measured:
     """Measure agents with so many seeds, each in a process of its own, in turn."""
-    from valuetrack.experiments.kinds import load_spec  # noqa: PLC0415 - imports JAX
+    from valuetrack.experiments.spec import load  # noqa: PLC0415 - imports JAX
 
-    chosen = load_spec("classic-control").row("cartpole-lktd")
+    chosen = load("classic-control").row("cartpole-lktd")
     job = {"library": "valuetrack", "algorithm": "LKTD", "env": chosen.env}
     job["options"] = {**chosen.options, "hidden": list(chosen.options["hidden"])}
     speeds: dict[int, list[float]] = {count: [] for count in counts}

@@ -52,7 +52,7 @@ TRAININGS = {
 FIRST_UPDATE = """
 import json, sys, time
 import jax
-from valuetrack import algorithms
+import valuetrack
 
 xla = []
 
@@ -64,10 +64,10 @@ jax.monitoring.register_event_duration_secs_listener(listen)
 algorithm, env, options = json.loads(sys.argv[1])
 options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
 began = time.perf_counter()
-agent = getattr(algorithms, algorithm)(env, learning_starts=64, steps_per_update=4, **options)
+agent = getattr(valuetrack, algorithm)(env, learning_starts=64, steps_per_update=4, **options)
 agent.learn(64)
 seconds = time.perf_counter() - began
-assert agent.trainer.updates == 1, agent.trainer.updates
+assert agent.trainer.clock.updates == 1, agent.trainer.clock
 print(json.dumps({"seconds": seconds, "xla": sum(xla)}))
 """
 

@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common import (
+    agent_of_row,
     SINGLE_THREAD,
     arguments,
     cores,
@@ -99,37 +100,29 @@ def measure(
     import jax.numpy as jnp  # noqa: PLC0415
 
     from valuetrack import networks  # noqa: PLC0415
-    from valuetrack.experiments.build import build_loop, build_problem  # noqa: PLC0415
-    from valuetrack.experiments.spec import load  # noqa: PLC0415
     from valuetrack.experiments.timing import random_batch  # noqa: PLC0415
-    from valuetrack.experiments.unit import compile_unit  # noqa: PLC0415
-    from valuetrack.training.trainer import Clock  # noqa: PLC0415
 
-    spec = load("indoor_escape")
-    problem = build_problem(spec)
     measured: dict[str, Any] = {}
     for row in names:
-        loop = build_loop(spec, spec.row(row), "reference", problem)
-        functions = compile_unit(loop)
-        state = functions.init(jnp.arange(SEEDS, dtype=jnp.int32))
-        state, clock, _ = functions.collect(state, Clock().traced(), 100)
-        agents = jax.tree.map(jnp.copy, state.learned.learner)
+        agent = agent_of_row("indoor-escape", row, SEEDS)
+        learner, trainer = agent.learner, agent.trainer
+        trainer.run(trainer.settings.warmup_cycles)
+        states = jax.tree.map(jnp.copy, trainer.states)
 
-        def cycles(count: int, functions: Any = functions) -> None:
-            nonlocal state, clock
-            state, clock, _ = functions.train(state, clock, count)
-            jax.block_until_ready(state.learned)
+        def cycles(count: int, trainer: Any = trainer) -> None:
+            trainer.run(count)  # waits for its sums
+            jax.block_until_ready(trainer.states)
 
-        batch = random_batch(problem.env, spec.training.batch_size, jax.random.key(0))
+        batch = random_batch(agent.env.in_jax, agent.options.batch_size, jax.random.key(0))
         batches = jax.tree.map(lambda leaf: jnp.stack([leaf] * SEEDS), batch)
-        many = jax.jit(partial(updates, loop.learner))
+        many = jax.jit(partial(updates, learner))
 
-        def alone(count: int, many: Any = many, start: Any = (agents, batches)) -> None:
+        def alone(count: int, many: Any = many, start: Any = (states, batches)) -> None:
             jax.block_until_ready(many(*start, count))
 
         known, networks.FEW = networks.FEW, 0
-        traced = jax.make_jaxpr(loop.learner.update)(
-            jax.random.key(0), jax.eval_shape(loop.learner.init, jax.random.key(0)), batch
+        traced = jax.make_jaxpr(learner.update)(
+            jax.random.key(0), jax.eval_shape(learner.init, jax.random.key(0)), batch
         )
         networks.FEW = known
         whole, update = repeat([cycles, alone], seconds, repetitions, together)
@@ -153,19 +146,19 @@ def measure(
     results.put((core, measured, rates))
 
 
-def updates(agent: Any, agents: Any, batches: Any, count: Any) -> Any:
-    """Make so many updates of all seeds, always on the same batches: values cost no time."""
+def updates(learner: Any, states: Any, batches: Any, count: Any) -> Any:
+    """Make ``count`` updates of all seeds, always on the same batches: values cost no time."""
     import jax  # noqa: PLC0415 - after the flags are set
 
     from valuetrack import rng  # noqa: PLC0415
 
     def one(_: Any, carry: Any) -> Any:
-        keys, agents = carry
+        keys, states = carry
         pairs = jax.vmap(jax.random.split)(keys)
-        agents, _ = jax.vmap(agent.update)(pairs[:, 0], agents, batches)
-        return pairs[:, 1], agents
+        states, _ = jax.vmap(learner.update)(pairs[:, 0], states, batches)
+        return pairs[:, 1], states
 
-    start = (jax.random.split(rng.key(0), SEEDS), agents)
+    start = (jax.random.split(rng.key(0), SEEDS), states)
     return jax.lax.fori_loop(0, count, one, start)[1]
 
 

@@ -39,13 +39,13 @@ def measure(
     from valuetrack.experiments import timing  # noqa: PLC0415 - in the measuring process
     from valuetrack.experiments.spec import load  # noqa: PLC0415
 
-    spec = load("indoor_escape")
+    spec = load("indoor-escape", preset=PRESET)
     timing.REPETITIONS = repetitions
     if quick:
         timing.CONFIGURATIONS = timing.CONFIGURATIONS[:1]
         timing.SECONDS_PER_REPETITION = 0.01
         spec = spec.model_copy(update={"rows": (spec.row("lktd-10000"), spec.row("dqn"))})
-    return timing.time_updates(spec, PRESET, advance=advance)
+    return timing.time_updates(spec, advance=advance)
 
 
 def beside_paper(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ def configurations(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
     """Print a table for each configuration."""
-    from valuetrack.experiments.spec import LABELS  # noqa: PLC0415 - imports JAX
+    from valuetrack.registry import label_of  # noqa: PLC0415 - imports JAX
 
     for name, group in configurations(rows).items():
         table = Table(title=f"Milliseconds an update, {name}")
@@ -89,7 +89,7 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
             numbers = {"median": row["ms_per_update"], "low": row["low"], "high": row["high"]}
             known = row["paper_ms_per_update"] is not None
             table.add_row(
-                LABELS[row["algorithm"]],
+                label_of(row["algorithm"]),
                 with_spread(numbers, ".3f"),
                 f"{row['ms_per_iteration']:.3f}",
                 f"{row['paper_ms_per_update']:.2f}" if known else "",
@@ -100,7 +100,7 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
 
 def draw(result: dict[str, Any], folder: Path) -> None:
     """Draw ours and the paper's side by side, a panel for each configuration."""
-    from valuetrack.experiments.spec import LABELS  # noqa: PLC0415 - imports JAX
+    from valuetrack.registry import label_of  # noqa: PLC0415 - imports JAX
 
     groups = configurations(result["rows"])
     drawn, axes = figure(1, len(groups), (1.5 + 3.2 * len(groups), 3.8))
@@ -110,7 +110,7 @@ def draw(result: dict[str, Any], folder: Path) -> None:
         axis.plot(theirs, places, "s", color="0.6", label="paper")
         axis.plot([row["ms_per_update"] for row in group], places, "o", label="here")
         axis.hlines(places, [row["low"] for row in group], [row["high"] for row in group])
-        axis.set_yticks(places, [LABELS[row["algorithm"]] for row in group])
+        axis.set_yticks(places, [label_of(row["algorithm"]) for row in group])
         axis.invert_yaxis()
         axis.set(xscale="log", xlabel="ms an update", title=name)
         axis.tick_params(axis="x", which="minor", labelbottom=False)
@@ -123,7 +123,7 @@ def main() -> None:
     """Measure, print, and write updates.json and the figure."""
     given = arguments(__doc__)
     described = machine()
-    from valuetrack.experiments.workers import call_in_process  # noqa: PLC0415 - imports JAX
+    from valuetrack.experiments.engines.local import call_in_process  # noqa: PLC0415 - imports JAX
 
     repetitions = 2 if given.quick else given.repetitions
     rows = call_in_process(measure, repetitions, given.quick, advance=lambda: None)

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from common import versions
+from common import agent_of_row, versions
 
 SHORTEST = 0.2
 """Seconds that a warm-up must last before its speed is believed."""
@@ -97,36 +97,27 @@ class Reproduction:
     """A row of the indoor-escape experiment, in units of seeds as ``valuetrack reproduce`` has."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        from valuetrack.experiments.build import build_loop, build_problem  # noqa: PLC0415
-        from valuetrack.experiments.spec import load  # noqa: PLC0415
-        from valuetrack.experiments.unit import compile_unit  # noqa: PLC0415
-
-        spec = load("indoor_escape")
-        loop = build_loop(spec, spec.row(job["algorithm"]), "reference", build_problem(spec))
-        self.cycle = spec.training.steps_per_update
-        self.silent = -(-spec.training.learning_starts // self.cycle)
-        self.functions = compile_unit(loop)
+        self.row = job["algorithm"]
         self.units: dict[int, Any] = {}
 
     def train(self, steps: int, sizes: list[int]) -> int:
         """Train units of these sizes one after the other, each seed for so many steps."""
-        import jax  # noqa: PLC0415
-
-        cycles = -(-steps // self.cycle)
+        done = 0
         for size in sizes:
-            state, clock = self.units.pop(size, None) or self._start(size)
-            state, clock, _ = self.functions.train(state, clock, cycles)
-            self.units[size] = jax.block_until_ready((state, clock))
-        return cycles * self.cycle * sum(sizes)
+            trainer = self._unit(size)
+            per_cycle = trainer.settings.transitions_per_cycle
+            cycles = -(-steps // per_cycle)
+            trainer.run(cycles)
+            done += cycles * per_cycle * size
+        return done
 
-    def _start(self, size: int) -> Any:
-        import jax.numpy as jnp  # noqa: PLC0415
-
-        from valuetrack.training.trainer import Clock  # noqa: PLC0415
-
-        state = self.functions.init(jnp.arange(size, dtype=jnp.int32))
-        state, clock, _ = self.functions.collect(state, Clock().traced(), self.silent)
-        return state, clock
+    def _unit(self, size: int) -> Any:
+        """Return the trainer of a unit, which has filled its replay memory."""
+        if size not in self.units:
+            trainer = agent_of_row("indoor-escape", self.row, size).trainer
+            trainer.run(trainer.settings.warmup_cycles)
+            self.units[size] = trainer
+        return self.units[size]
 
 
 def make_env(job: dict[str, Any]) -> Any:

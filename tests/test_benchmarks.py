@@ -68,10 +68,10 @@ def test_peers_get_the_same_options():
 
 def test_every_competitor_of_ours_can_be_built_and_has_its_rivals():
     from competitors import job_of, settings
-    from valuetrack.algorithms import ALGORITHMS
-    from valuetrack.algorithms.options import parse
+    from valuetrack.api.options import parse
+    from valuetrack.registry import AGENTS
 
-    kinds = {kind.__name__: kind.options_type for kind in ALGORITHMS.values()}
+    kinds = {kind.__name__: kind.options_type for kind in AGENTS.values()}
     for setting in settings().values():
         labels = [competitor.label for competitor in setting.competitors]
         assert len(set(labels)) == len(labels)
@@ -90,7 +90,10 @@ def test_all_seeds_are_trained_in_units_spread_over_the_cores(seeds: int):
     shares = units_of_cores(seeds, 2)
     assert sum(map(sum, shares)) == seeds
     assert max(map(max, filter(None, shares))) <= 10
-    assert sum(shares[0]) - sum(shares[1]) <= 1
+    # Units are data, whatever the machine: one core may have a unit more than another.
+    assert abs(len(shares[0]) - len(shares[1])) <= 1
+    sizes = [size for share in shares for size in share]
+    assert max(sizes) - min(sizes) <= 1
 
 
 def test_growth_knows_its_sizes():

@@ -120,10 +120,23 @@ def samplers_that_import_another(source: Path) -> list[Edge]:
     ]
 
 
+def without_types(tree: ast.Module) -> ast.Module:
+    """Return a module without what only type checkers import."""
+
+    class Dropped(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+            types_only = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            return node.orelse if types_only else self.generic_visit(node)
+
+    return Dropped().visit(tree)
+
+
 def cycle(source: Path) -> list[str]:
     graph: dict[str, set[str]] = {}
-    for importer, imported in edges(source):
-        graph.setdefault(importer, set()).add(imported)
+    trees = modules(source)
+    for name, tree in trees.items():
+        found = set(imports(name, without_types(tree), set(trees)))
+        graph[name] = found - {name}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -232,6 +245,13 @@ def test_a_new_module_is_seen(tree):
 def test_a_circle_is_seen(tree):
     source = tree({"priors": "import valuetrack.replay", "replay": "import valuetrack.priors"})
     assert set(cycle(source)) == {"priors", "replay"}
+
+
+def test_types_alone_make_no_circle(tree):
+    types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import valuetrack.priors"
+    sources = {"priors": "import valuetrack.replay", "replay": types}
+    assert cycle(tree(sources)) == []
+    assert set(cycle(tree({**sources, "replay": f"{types}\nimport valuetrack.priors"})))
 
 
 def test_a_sampler_that_imports_another_is_seen(tree):
