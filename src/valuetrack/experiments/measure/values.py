@@ -107,6 +107,8 @@ class ValuesMeasure:
 
     def collect(self, values: NDArray) -> None:
         """Keep the values of the last updates."""
+        if not len(values):  # no update yet, or nothing new
+            return
         last = self.agent.trainer.clock.updates
         slots = np.arange(last - len(values), last) % len(self.ring)
         kept = min(len(values), len(self.ring))
