@@ -116,7 +116,6 @@ def settings() -> dict[str, Setting]:
         {},
         (
             Competitor("DQN", "valuetrack", "DQN", (sb3,)),
-            Competitor("DQN, overlap", "valuetrack", "DQN", (sb3,), 1, {"overlap": True}),
             Competitor(sb3, "sb3", "DQN"),
         ),
     )

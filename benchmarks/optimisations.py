@@ -11,11 +11,9 @@
   mapped over an axis of one seed, or not mapped.
 * ``eight seeds``: the same cycle for eight seeds, in one group, or in one for each core.
 * ``32 seeds``: the same cycle for 32 seeds, in one group for each core, or in groups of four.
-* ``overlap``: a step in LunarLander-v3 and its update, with the settings of
-  ``experiments/classic_control.toml``: in turn, or steps while updates run.
 
-The last three comparisons use all cores, the others one core and one thread. Times are those of
-one addition, loss, question, update and seed, cycle and seed, or step.
+The last two comparisons use all cores, the others one core and one thread. Times are those of
+one addition, loss, question, update and seed, or cycle and seed.
 
 Run ``python benchmarks/optimisations.py``, with ``--quick`` to see only that it works.
 """
@@ -140,7 +138,7 @@ class Updates:
 
         spec = load("indoor_escape")
         problem = build_problem(spec)
-        agent = build_loop(spec, spec.row("lktd-10000"), "reference", problem).agent
+        agent = build_loop(spec, spec.row("lktd-10000"), "reference", problem).learner
         batch = random_batch(problem.env, spec.training.batch_size, jax.random.key(0))
         batches = jax.tree.map(lambda leaf: jnp.stack([leaf] * SEEDS), batch)
         self.seeds = SEEDS
@@ -162,8 +160,8 @@ class Cycles:
         self, seeds: int, groups: int, *, most: int | None = None, mapped: bool = False
     ) -> None:
         from valuetrack import DQN, rng  # noqa: PLC0415
-        from valuetrack.training.compiled import Clock  # noqa: PLC0415
-        from valuetrack.training.mapping import Groups, Program  # noqa: PLC0415
+        from valuetrack.training.seed_groups import Groups, Program  # noqa: PLC0415
+        from valuetrack.training.trainer import Clock  # noqa: PLC0415
 
         agent = DQN("CartPole-v1", hidden=(256, 256), batch_size=64, steps_per_update=4)
         loop = agent.trainer.loop
@@ -178,31 +176,16 @@ class Cycles:
         start = self.groups.compile(lambda seed: loop.init(rng.key(seed)))
         parts = self.groups.split(jnp.arange(seeds, dtype=jnp.uint32))
         states = self.groups.start(start, [(part,) for part in parts])
-        silent = loop.settings.silent_cycles
-        self.states = self.groups.start(fill, [(state, Clock.start(), silent) for state in states])
+        warmup = loop.settings.warmup_cycles
+        self.states = self.groups.start(
+            fill, [(state, Clock().traced(), warmup) for state in states]
+        )
 
     def __call__(self, count: int) -> None:
         """Run so many cycles of all seeds together."""
         cycles = max(1, count // self.seeds)
         given = [(state, clock, cycles) for state, clock, _ in self.states]
         self.states = jax.block_until_ready(self.groups.start(self.programs, given))
-
-
-class Steps:
-    """Steps of DQN in an environment that runs in Python."""
-
-    def __init__(self, *, overlap: bool) -> None:
-        from valuetrack import DQN  # noqa: PLC0415
-        from valuetrack.experiments.kinds import load_spec  # noqa: PLC0415
-
-        row = load_spec("classic-control").row("lunarlander-dqn")
-        self.trainer = DQN(row.env, overlap=overlap, **row.options).trainer
-        self.trainer.run(self.trainer.settings.silent_cycles)
-
-    def __call__(self, count: int) -> None:
-        """Take about so many steps."""
-        self.trainer.run(max(1, count // self.trainer.settings.steps_per_update))
-        jax.block_until_ready(self.trainer.learned)
 
 
 def on_one_core() -> dict[str, Comparison]:
@@ -225,9 +208,6 @@ def on_all_cores() -> dict[str, Comparison]:
         "eight seeds": Comparison("DQN cycle, a seed of eight", Cycles(8, 1), Cycles(8, many)),
         "32 seeds": Comparison(
             "DQN cycle, a seed of 32", Cycles(32, many), Cycles(32, many, most=4)
-        ),
-        "overlap": Comparison(
-            "DQN step and update, LunarLander", Steps(overlap=False), Steps(overlap=True)
         ),
     }
 

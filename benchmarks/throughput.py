@@ -103,7 +103,7 @@ def measure(
     from valuetrack.experiments.spec import load  # noqa: PLC0415
     from valuetrack.experiments.timing import random_batch  # noqa: PLC0415
     from valuetrack.experiments.unit import compile_unit  # noqa: PLC0415
-    from valuetrack.training.compiled import Clock  # noqa: PLC0415
+    from valuetrack.training.trainer import Clock  # noqa: PLC0415
 
     spec = load("indoor_escape")
     problem = build_problem(spec)
@@ -112,24 +112,24 @@ def measure(
         loop = build_loop(spec, spec.row(row), "reference", problem)
         functions = compile_unit(loop)
         state = functions.init(jnp.arange(SEEDS, dtype=jnp.int32))
-        state, clock, _ = functions.collect(state, Clock.start(), 100)
-        agents = jax.tree.map(jnp.copy, state.agent)
+        state, clock, _ = functions.collect(state, Clock().traced(), 100)
+        agents = jax.tree.map(jnp.copy, state.learned.learner)
 
         def cycles(count: int, functions: Any = functions) -> None:
             nonlocal state, clock
             state, clock, _ = functions.train(state, clock, count)
-            jax.block_until_ready(state.agent)
+            jax.block_until_ready(state.learned)
 
         batch = random_batch(problem.env, spec.training.batch_size, jax.random.key(0))
         batches = jax.tree.map(lambda leaf: jnp.stack([leaf] * SEEDS), batch)
-        many = jax.jit(partial(updates, loop.agent))
+        many = jax.jit(partial(updates, loop.learner))
 
         def alone(count: int, many: Any = many, start: Any = (agents, batches)) -> None:
             jax.block_until_ready(many(*start, count))
 
         known, networks.FEW = networks.FEW, 0
-        traced = jax.make_jaxpr(loop.agent.update)(
-            jax.random.key(0), jax.eval_shape(loop.agent.init, jax.random.key(0)), batch
+        traced = jax.make_jaxpr(loop.learner.update)(
+            jax.random.key(0), jax.eval_shape(loop.learner.init, jax.random.key(0)), batch
         )
         networks.FEW = known
         whole, update = repeat([cycles, alone], seconds, repetitions, together)

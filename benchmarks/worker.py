@@ -122,10 +122,10 @@ class Reproduction:
     def _start(self, size: int) -> Any:
         import jax.numpy as jnp  # noqa: PLC0415
 
-        from valuetrack.training.compiled import Clock  # noqa: PLC0415
+        from valuetrack.training.trainer import Clock  # noqa: PLC0415
 
         state = self.functions.init(jnp.arange(size, dtype=jnp.int32))
-        state, clock, _ = self.functions.collect(state, Clock.start(), self.silent)
+        state, clock, _ = self.functions.collect(state, Clock().traced(), self.silent)
         return state, clock
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from valuetrack.agents.bootdqn import BootDQN as BootDQN
 from valuetrack.agents.dqn import DQN as DQN
+from valuetrack.agents.iqn import IQN as IQN
 from valuetrack.agents.kova import KOVA as KOVA
 from valuetrack.agents.lktd import LKTD as LKTD
 from valuetrack.agents.qrdqn import QRDQN as QRDQN
@@ -34,16 +35,6 @@ def agent_type(name: str) -> type[Agent[Any]]:
     if kind is None:
         raise ValueError(f"There is no algorithm {name!r}; there are {', '.join(AGENTS)}.")
     return kind
-
-
-def label_of(name: str) -> str:
-    """Return how tables and figures call an agent; one that is unknown keeps its name."""
-    return AGENTS[name].label if name in AGENTS else name
-
-
-def colour_of(name: str) -> str:
-    """Return an agent's colour in figures."""
-    return AGENTS[name].colour if name in AGENTS else "#56B4E9"
 
 
 def load(path: str | os.PathLike[str], env: Any = None) -> Agent[Any]:

@@ -61,7 +61,7 @@ def assert_same_bits(one, other):
 @EVERY
 def test_learning_changes_the_agent_and_nothing_diverges(name):
     agent = trained(name)
-    assert (agent.num_timesteps, agent.trainer.updates, agent.diverged) == (200, 41, {})
+    assert (agent.num_timesteps, agent.trainer.clock.updates, agent.diverged) == (200, 41, {})
     first, *_, last = agent.tracking().samples
     assert np.isfinite(last).all()
     assert (first != last).any(axis=(1, 2, 3)).all()
@@ -181,14 +181,14 @@ def test_a_file_without_replay_fills_the_memory_first(name, tmp_path):
     agent, path = trained(name), tmp_path / "agent.safetensors"
     agent.save(path, replay=False)
     again = load(path, env=ESCAPE)
-    assert (again.num_timesteps, again.trainer.updates) == (200, 41)
+    assert (again.num_timesteps, again.trainer.clock.updates) == (200, 41)
     np.testing.assert_array_equal(again.predict(STATES)[0], agent.predict(STATES)[0])
     before = again.posterior(STATES).latest
     again.learn(36, track=STATES)
-    assert again.trainer.updates == 41
+    assert again.trainer.clock.updates == 41
     np.testing.assert_array_equal(again.posterior(STATES).latest, before)
     again.learn(4, track=STATES)
-    assert again.trainer.updates == 42
+    assert again.trainer.clock.updates == 42
     assert (again.posterior(STATES).latest != before).any()
 
 
@@ -202,7 +202,7 @@ def test_a_file_of_a_host_environment_goes_on_the_same_way_each_time(name, tmp_p
     once.learn(40)
     twice.learn(40)
     assert_same_bits(bits(once), bits(twice))
-    assert (once.num_timesteps, once.trainer.updates) == (140, 26)
+    assert (once.num_timesteps, once.trainer.clock.updates) == (140, 26)
     returns = once.evaluate(2)
     assert returns.shape == (2, 2)
     assert (abs(returns) <= 1).all()
@@ -258,7 +258,7 @@ def test_an_object_a_function_and_vector_environments_learn_the_same():
     one = bits(DQN(Counter(), **SMALL).learn(80))
     assert_same_bits(one, bits(DQN(Counter, **SMALL).learn(80)))
     late = DQN(SyncVectorEnv([Counter]), **SMALL).learn(80)  # loses a step at each end
-    assert late.trainer.memory.written[0] < 80
+    assert late.trainer.replay.written[0] < 80
 
 
 def test_a_class_written_in_jax_is_made():
@@ -299,7 +299,7 @@ def test_observations_of_any_space(space):
 def test_images_stay_bytes(tmp_path):
     agent = DQN(Picture, **SMALL).learn(40)
     assert agent.task == ((6, 6, 1), True, 2)
-    assert agent.trainer.memory.rows.observation.dtype == np.uint8
+    assert agent.trainer.replay.rows.observation.dtype == np.uint8
     path = tmp_path / "agent.safetensors"
     agent.save(path)
     assert_same_bits(bits(load(path, env=Picture)), bits(agent))
@@ -310,7 +310,7 @@ def test_a_mask_is_always_obeyed():
         vector = SyncVectorEnv([Marked] * 3, autoreset_mode=mode)
         options = {**SMALL, "environments": 3, "exploration_final": 0.5}
         agent = DQN(vector, **options).learn(240)
-        assert agent.trainer.memory.rows.next_mask[..., 3].sum() == 0
+        assert agent.trainer.replay.rows.next_mask[..., 3].sum() == 0
 
 
 # -- a stranger's environment improves ------------------------------------------------------------
@@ -436,7 +436,7 @@ def test_before_any_update_the_posterior_is_the_start():
 def test_divergence_is_said():
     with pytest.warns(RuntimeWarning, match="LKTD diverged: seed 0 at update"):
         agent = make("lktd", step_size=1e4).learn(200)
-    assert 1 <= agent.diverged[0] <= agent.trainer.updates
+    assert 1 <= agent.diverged[0] <= agent.trainer.clock.updates
 
 
 def test_seeds_are_apart_and_independent():
@@ -508,18 +508,21 @@ def test_an_agent_moves_between_the_trainers(tmp_path):
     back = load(tmp_path / "host.vt", env="CartPole-v1")
     assert back.backend == "compiled"
     for other in (host, back):
-        assert (other.num_timesteps, other.trainer.updates) == (60, agent.trainer.updates)
+        assert (other.num_timesteps, other.trainer.clock.updates) == (
+            60,
+            agent.trainer.clock.updates,
+        )
         for member in (0, 1):
             np.testing.assert_allclose(
                 other.posterior(observation, member=member).samples,
                 agent.posterior(observation, member=member).samples,
                 rtol=1e-4,
             )
-        updates = other.trainer.updates
+        updates = other.trainer.clock.updates
         other.learn(12)
-        assert other.trainer.updates == updates  # the memory is filled first
+        assert other.trainer.clock.updates == updates  # the memory is filled first
         other.learn(20)
-        assert other.trainer.updates > updates
+        assert other.trainer.clock.updates > updates
 
 
 def test_another_id_is_made_and_an_unknown_one_refused(tmp_path):
@@ -567,7 +570,7 @@ def test_a_vector_environment_says_how_many_environments_there_are():
     envs = gymnasium.make_vec("CartPole-v1", 4)  # takes one seed for all
     agent = DQN(envs, hidden=(8,), learning_starts=16, batch_size=8).learn(40)
     assert agent.options.environments == 4
-    assert agent.trainer.updates > 0
+    assert agent.trainer.clock.updates > 0
     two = DQN(gymnasium.make_vec("CartPole-v1", 4), hidden=(8,), seeds=2)
     assert two.options.environments == 2
     with pytest.raises(ValueError, match="has 4 environments, and 3 are needed"):

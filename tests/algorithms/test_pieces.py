@@ -10,7 +10,7 @@ import pytest
 import valuetrack as vt
 from valuetrack.algorithms import pieces
 from valuetrack.algorithms.pieces import Pieces
-from valuetrack.training.compiled import Trace
+from valuetrack.training.trainer import Clock, Trace
 
 SMALL = {"hidden": (8,), "batch_size": 8, "learning_starts": 20, "replay_capacity": 500}
 
@@ -21,19 +21,19 @@ class Clockwork:
     longest_run = 7_000
 
     def __init__(self, collecting, learning, silent):
-        self.settings = SimpleNamespace(silent_cycles=silent, updates_per_cycle=2)
-        self.seconds, self.cycles, self.emptied, self.updates = (collecting, learning), 0, 0, 0
+        self.settings = SimpleNamespace(warmup_cycles=silent, updates_per_cycle=2)
+        self.seconds, self.clock = (collecting, learning), Clock()
         self.now, self.longest = 0.0, 0.0
 
     def run(self, cycles):
         assert cycles <= self.longest_run
-        begin, self.cycles = self.cycles, self.cycles + cycles
-        silent = max(0, min(self.settings.silent_cycles, self.cycles) - begin)
-        self.updates += 2 * (cycles - silent)
+        begin, updates, _ = self.clock
+        silent = max(0, min(self.settings.warmup_cycles, begin + cycles) - begin)
+        self.clock = Clock(begin + cycles, updates + 2 * (cycles - silent))
         took = self.seconds[0] * silent + self.seconds[1] * (cycles - silent)
         self.now += took
         self.longest = max(self.longest, took)
-        return Trace(*[np.full(2, cycles)] * 4), np.arange(begin, self.cycles)
+        return Trace(*[np.full(2, cycles)] * 4), np.arange(begin, self.clock.cycles)
 
 
 @pytest.mark.parametrize("learning", [1e-5, 1e-3, 0.1, 0.9])
@@ -41,7 +41,7 @@ def test_pieces_are_short_at_any_speed(learning, monkeypatch):
     trainer = Clockwork(collecting=1e-6, learning=learning, silent=5_000)
     monkeypatch.setattr(pieces.time, "monotonic", lambda: trainer.now)
     recorded, beats = [], []
-    in_pieces = Pieces(trainer, recorded.extend, lambda: beats.append(trainer.cycles))
+    in_pieces = Pieces(trainer, recorded.extend, lambda: beats.append(trainer.clock.cycles))
     total = 5_000 + min(int(60 / learning), 100_000)
     first, rest = in_pieces.run(3_000), in_pieces.run(total - 3_000)
     assert recorded == list(range(total))
@@ -60,8 +60,8 @@ def test_a_heartbeat_ends_a_run(answer):
     answers = iter([None, True, None, answer])
     stretch = Pieces(trainer, lambda values: None, lambda: next(answers)).run(10_000)
     assert stretch.stopped
-    assert stretch.cycles == stretch.learning == trainer.cycles < 10_000
-    assert stretch.trace.reward.tolist() == [trainer.cycles] * 2
+    assert stretch.cycles == stretch.learning == trainer.clock.cycles < 10_000
+    assert stretch.trace.reward.tolist() == [trainer.clock.cycles] * 2
 
 
 @pytest.mark.parametrize("backend", ["compiled", "host"])

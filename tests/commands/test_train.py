@@ -20,7 +20,7 @@ from valuetrack.cli import app
 from valuetrack.commands import session
 from valuetrack.commands.lists import obstacles
 from valuetrack.commands.train import assignments, read_observations
-from valuetrack.training.seeds import CompiledTrainer
+from valuetrack.training.compiled_trainer import CompiledTrainer
 
 runner = CliRunner()
 TINY = ["--set", "hidden=[8]", "--set", "batch_size=8", "--set", "learning_starts=20",
@@ -198,7 +198,7 @@ def test_a_stopped_training_is_saved(kind, tmp_path, monkeypatch):
         history = json.loads((out / "history.json").read_text())
         assert [entry["steps"] for entry in history] == [agent.num_timesteps]
         with np.load(out / "tracking.npz", allow_pickle=False) as arrays:
-            assert arrays["updates"].tolist() == list(range(1, agent.trainer.updates + 1))
+            assert arrays["updates"].tolist() == list(range(1, agent.trainer.clock.updates + 1))
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
@@ -239,7 +239,7 @@ def test_what_was_learned_before_an_environment_fails_is_saved(tmp_path, monkeyp
     assert result.exit_code == 1, result.output
     assert "mine/Failing-v0 failed in step: KeyError: 'boom'" in result.stderr
     assert result.stderr.count("\n") == 1
-    assert vt.load(out / "agent.vt").trainer.updates > 5
+    assert vt.load(out / "agent.vt").trainer.clock.updates > 5
 
 
 def test_what_was_cut_in_the_middle_is_not_called_saved(tmp_path):

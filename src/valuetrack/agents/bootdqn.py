@@ -51,7 +51,7 @@ class BootDQN(Agent[BootDQNOptions]):
     https://arxiv.org/abs/1602.04621
     """
 
-    name, label, colour = "bootdqn", "BootDQN", "#CC79A7"
+    name, label, colour, marker = "bootdqn", "BootDQN", "#CC79A7", "D"
     options_type = BootDQNOptions
     sample_name = "heads of a bootstrapped ensemble over recent iterates, not a posterior"
 

@@ -44,7 +44,7 @@ class DQN(Agent[DQNOptions]):
     https://arxiv.org/abs/1509.06461
     """
 
-    name, label, colour = "dqn", "DQN", "#6E6E6E"
+    name, label, colour, marker = "dqn", "DQN", "#6E6E6E", "X"
     options_type = DQNOptions
 
     @staticmethod

@@ -48,7 +48,7 @@ class KOVA(Agent[KOVAOptions]):
     tracking. https://arxiv.org/abs/2002.07171
     """
 
-    name, label, colour = "kova", "KOVA", "#5D3A9B"
+    name, label, colour, marker = "kova", "KOVA", "#5D3A9B", "v"
     options_type = KOVAOptions
     sample_name = "recent means of the Kalman filter, not a posterior"
 

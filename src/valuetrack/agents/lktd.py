@@ -45,7 +45,7 @@ class LKTD(Agent[LKTDOptions]):
     https://openreview.net/forum?id=uZtpwtsxr1
     """
 
-    name, label, colour = "lktd", "LKTD", "#0072B2"
+    name, label, colour, marker = "lktd", "LKTD", "#0072B2", "o"
     options_type = LKTDOptions
     is_sampler = True
     sample_name = "posterior samples of LKTD"

@@ -44,7 +44,7 @@ class QRDQN(Agent[QRDQNOptions]):
     quantile regression. AAAI. https://arxiv.org/abs/1710.10044
     """
 
-    name, label, colour = "qrdqn", "QR-DQN", "#E69F00"
+    name, label, colour, marker = "qrdqn", "QR-DQN", "#E69F00", "P"
     options_type = QRDQNOptions
 
     @staticmethod

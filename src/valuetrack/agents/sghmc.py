@@ -44,7 +44,7 @@ class SGHMC(Agent[SGHMCOptions]):
     https://arxiv.org/abs/1402.4102
     """
 
-    name, label, colour = "sghmc", "SGHMC", "#D55E00"
+    name, label, colour, marker = "sghmc", "SGHMC", "#D55E00", "^"
     options_type = SGHMCOptions
     is_sampler = True
     sample_name = "posterior samples of SGHMC"

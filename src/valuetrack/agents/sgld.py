@@ -26,7 +26,7 @@ class SGLD(Agent[SGLDOptions]):
     https://dl.acm.org/doi/10.5555/3104482.3104568
     """
 
-    name, label, colour = "sgld", "SGLD", "#009E73"
+    name, label, colour, marker = "sgld", "SGLD", "#009E73", "s"
     options_type = SGLDOptions
     is_sampler = True
     sample_name = "posterior samples of SGLD"

@@ -60,7 +60,8 @@ class Agent(Generic[OptionsType]):
     label: ClassVar[str]
     """The name in tables and figures."""
     colour: ClassVar[str]
-    """The colour in figures."""
+    marker: ClassVar[str]
+    """The colour in figures, and the marker on lines."""
     options_type: ClassVar[Any]
     is_sampler: ClassVar[bool] = False
     """Whether its samples are draws from a posterior."""

@@ -7,43 +7,13 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib import resources
+from string import Template
 from typing import Any
 
 from valuetrack.report.run_data import Manifest, Row, SpecRow
 from valuetrack.report.style import Drawing
 from valuetrack.report.table import NONE, Table, to_html
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c1f23; --dim: #5b626b; --page: #ffffff;
-  --line: #d9dde2; --band: #f4f6f8; --link: #0b5cad; --yes: #0a7a4b; --no: #b3261e; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e7eb; --dim: #a0a8b2; --page: #14171a; --line: #353b42; --band: #1d2226;
-    --link: #7db8f0; --yes: #5fd09b; --no: #ff8f85; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 72rem; background: var(--page);
-  color: var(--ink); font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
-h1 { margin: 0 0 .25rem; font-size: 1.8rem; } h2 { margin: 2.5rem 0 .5rem; font-size: 1.35rem; }
-h3 { margin: 1.75rem 0 .5rem; font-size: 1.05rem; }
-p.lead { margin: 0; color: var(--dim); } a { color: var(--link); }
-nav { margin: 1rem 0; display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.25rem; margin: 0; }
-dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
-code { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .9em; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .22rem .6rem; text-align: right; white-space: nowrap; }
-th.words, td.words { text-align: left; }
-#claims td.words { white-space: normal; vertical-align: top; }
-thead { border-bottom: 2px solid var(--line); } th { font-weight: 600; }
-th.group { text-align: center; border-bottom: 1px solid var(--line); }
-tbody tr:nth-child(even) { background: var(--band); }
-td.yes, td.no { text-align: center; font-weight: 700; vertical-align: top; }
-td.yes { color: var(--yes); } td.no { color: var(--no); }
-ul.notes { margin: .5rem 0 0; padding-left: 1.1rem; color: var(--dim); font-size: .85rem; }
-figure { margin: 1rem 0 2rem; } figcaption { color: var(--dim); font-size: .88rem; }
-figure img { display: block; width: 100%; max-width: 60rem; height: auto; margin-bottom: .5rem;
-  background: #ffffff; border: 1px solid var(--line); border-radius: 6px; padding: .5rem; }
-"""
 
 Facts = list[tuple[str, str]]
 """What one needs to know to judge a run or to repeat it: names and values."""
@@ -84,37 +54,17 @@ class Report:
 
 def page(report: Report, drawings: Sequence[Drawing], hints: Sequence[str]) -> str:
     """Return a report as HTML; ``hints`` are sentences on what is missing."""
-    title, hint = escape(report.title), escape(" ".join(hints))
-    shown = "\n".join(to_html(table) for table in report.tables)
-    drawn = "\n".join(_figure(drawing) for drawing in drawings)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<header>
-<h1>{title}</h1>
-<p class="lead">{escape(report.lead)}</p>
-</header>
-<nav><a href="#claims">What it shows</a><a href="#tables">Tables</a>
-<a href="#figures">Figures</a><a href="#facts">The run</a></nav>
-<main>
-{to_html(report.claims)}
-<h2 id="tables">Tables</h2>
-{shown}
-<h2 id="figures">Figures</h2>
-{f"<p>{hint}</p>" if hint else ""}
-{drawn}
-<h2 id="facts">The run</h2>
-{_definitions(report.facts)}
-</main>
-</body>
-</html>
-"""
+    hint = escape(" ".join(hints))
+    return Template(_resource("page.html")).substitute(
+        style=_resource("page.css"),
+        title=escape(report.title),
+        lead=escape(report.lead),
+        claims=to_html(report.claims, level=2),
+        tables="\n".join(to_html(table) for table in report.tables),
+        hint=f"<p>{hint}</p>" if hint else "",
+        figures="\n".join(_figure(drawing) for drawing in drawings),
+        facts=_definitions(report.facts),
+    )
 
 
 def title_of(manifest: Manifest) -> str:
@@ -229,3 +179,7 @@ def _figure(drawing: Drawing) -> str:
         f'<img alt="{title}" src="data:image/png;base64,{content}">\n'
         f"<figcaption>{escape(drawing.caption)}</figcaption>\n</figure>"
     )
+
+
+def _resource(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

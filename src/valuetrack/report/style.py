@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from valuetrack.registry import AGENTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,25 +24,6 @@ INK = "#222222"
 OTHER = "#56B4E9"
 PALETTE_SIZE = 256
 
-
-class Look(NamedTuple):
-    """How an algorithm is shown: its name, its colour and the marker on its lines."""
-
-    label: str
-    colour: str
-    marker: str
-
-
-# The one list of algorithms in the reports, until the registry provides it.
-_LOOKS = {
-    "lktd": Look("LKTD", "#0072B2", "o"),
-    "sgld": Look("SGLD", "#009E73", "s"),
-    "sghmc": Look("SGHMC", "#D55E00", "^"),
-    "dqn": Look("DQN", "#6E6E6E", "X"),
-    "bootdqn": Look("BootDQN", "#CC79A7", "D"),
-    "qrdqn": Look("QR-DQN", "#E69F00", "P"),
-    "kova": Look("KOVA", "#5D3A9B", "v"),
-}
 
 LINE: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": "--", "zorder": 1}
 """A reference line, such as a nominal level or a threshold."""
@@ -60,17 +43,17 @@ RC: dict[Any, Any] = {
 
 def label_of(algorithm: str) -> str:
     """Return an algorithm's name for readers."""
-    return _LOOKS[algorithm].label if algorithm in _LOOKS else algorithm
+    return AGENTS[algorithm].label if algorithm in AGENTS else algorithm
 
 
 def colour_of(algorithm: str) -> str:
     """Return an algorithm's colour in every figure."""
-    return _LOOKS[algorithm].colour if algorithm in _LOOKS else OTHER
+    return AGENTS[algorithm].colour if algorithm in AGENTS else OTHER
 
 
 def marker_of(algorithm: str) -> str:
     """Return an algorithm's marker in every figure."""
-    return _LOOKS[algorithm].marker if algorithm in _LOOKS else "."
+    return AGENTS[algorithm].marker if algorithm in AGENTS else "."
 
 
 @dataclass(frozen=True)

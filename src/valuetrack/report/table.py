@@ -1,4 +1,4 @@
-"""A table as data, and its three faces: terminal, HTML and Markdown."""
+"""A table as data, and how it is shown: in the terminal, as HTML and as Markdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 NONE = "–"
-"""What stands where there is no number."""
+"""Shown where there is no number."""
 
 YES, NO = "✓", "✗"
 
@@ -24,7 +24,7 @@ _CLASSES = {YES: "yes", NO: "no"}
 
 @dataclass(frozen=True)
 class Column:
-    """A column's title, the group it stands under, and whether it holds words or numbers."""
+    """A column's title, the group it belongs to, and whether it holds words or numbers."""
 
     title: str
     group: str = ""
@@ -33,14 +33,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of finished cells, with notes to stand under it.
+    """A table of finished cells, with notes to print below it.
 
     Attributes
     ----------
     key
         A short name for links and tests.
     title, notes
-        What stands above and below.
+        What is printed above and below.
     columns, lines
         Each line has a cell for each column. A cell of ``YES`` or ``NO`` is coloured.
     """
@@ -104,12 +104,12 @@ def to_markdown(table: Table) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def to_html(table: Table) -> str:
-    """Return a table as a section of HTML."""
+def to_html(table: Table, level: int = 3) -> str:
+    """Return a table as a section of HTML, under a heading of a level."""
     body = "\n".join(f"<tr>{_cells(table.columns, line)}</tr>" for line in table.lines)
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
     return (
-        f'<section id="{escape(table.key)}">\n<h3>{escape(table.title)}</h3>\n'
+        f'<section id="{escape(table.key)}">\n<h{level}>{escape(table.title)}</h{level}>\n'
         f'<div class="wide"><table>\n<thead>{_head(table.columns)}</thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table></div>\n"
         + (f'<ul class="notes">{notes}</ul>\n' if notes else "")

@@ -107,7 +107,7 @@ class ValuesMeasure:
 
     def collect(self, values: NDArray) -> None:
         """Keep the values of the last updates."""
-        if not len(values):  # no update yet, or nothing new
+        if not len(values):
             return
         last = self.agent.trainer.clock.updates
         slots = np.arange(last - len(values), last) % len(self.ring)

@@ -133,7 +133,7 @@ def _times_worse(run: Run, summary: Summary, id: str, low: float, high: float) -
         _mean(summary, row, action, "mse") / (_mean(summary, best, action, "mse") or math.nan)
         for action in LIKELY
     ]
-    texts = [f"{action} {ratio:.3g}" for action, ratio in zip(LIKELY, ratios, strict=True)]
+    texts = [f"{action} {ratio:.4g}" for action, ratio in zip(LIKELY, ratios, strict=True)]
     holds = all(low <= ratio <= high for ratio in ratios)
     return Claim(statement, f"{', '.join(texts)} times {best.name}", holds)
 
@@ -179,7 +179,7 @@ def _time_ratio(run: Run, ours: str, other: str, bound: str, low: float, high: f
     ]
     if not ratios:
         return Claim(statement, NOT_MEASURED, None)
-    measured = f"{min(ratios):.3g} to {max(ratios):.3g} times in {len(ratios)} settings"
+    measured = f"{min(ratios):.4g} to {max(ratios):.4g} times in {len(ratios)} settings"
     return Claim(statement, measured, all(low <= ratio <= high for ratio in ratios))
 
 

@@ -28,7 +28,7 @@ LIKELY = ("E", "N")
 """The actions that lead to the goal; the paper's tables are about these."""
 METRICS = ("mse", "coverage", "credible_coverage", "width", "legal_width")
 SAMPLERS = ("lktd", "sgld", "sghmc")
-"""The algorithms that draw from a posterior and have a pseudo-population."""
+"""The algorithms that the paper has rows of for several pseudo-populations, in its order."""
 
 TIMING = "timing.json"
 

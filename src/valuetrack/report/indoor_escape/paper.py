@@ -17,10 +17,6 @@ RUNS = 100
 STEPS = 1_000_000
 """Environment steps of each."""
 
-_COLUMNS = {"mse": "mse", "coverage": "cr", "width": "range"}
-_DIRECTIONS = {"E": "east", "N": "north"}
-_MODELS = {"boot_dqn_10_heads": "bootdqn", "qrdqn_10_quantiles": "qrdqn"}
-
 
 class Figure(NamedTuple):
     """A mean of the paper's and, where it is known, its standard deviation."""
@@ -46,57 +42,35 @@ Figures = dict[str, dict[str, dict[str, Figure]]]
 @cache
 def indoor_escape() -> Figures:
     """Return the tables of MSE, coverage and width: actions E and N, trimmed mean and sd."""
-    return {
-        _row_id(line["algorithm"], line["pseudo_population"]): {
-            action: {
-                metric: Figure(float(line[f"{name}_{way}"]), float(line[f"{name}_{way}_sd"]))
-                for metric, name in _COLUMNS.items()
-            }
-            for action, way in _DIRECTIONS.items()
-        }
-        for line in _read("indoor_escape.csv")
-    }
+    return _figures("indoor_escape.csv")
 
 
 @cache
 def all_actions() -> Figures:
     """Return the means of the authors' public results, all four actions; no sd is given."""
-    return {
-        _MODELS.get(line["model"], line["model"].replace("_", "-")): {
-            action: {
-                metric: Figure(float(line[f"mean_{name}_{action}"]))
-                for metric, name in _COLUMNS.items()
-            }
-            for action in ("E", "N", "W", "S")
-        }
-        for line in _read("reference_all_actions.csv")
-    }
+    return _figures("reference_all_actions.csv")
 
 
 @cache
 def compute_time() -> dict[Setting, Time]:
     """Return the table of times per update, measured by the authors on four cores."""
-    return {
-        (_algorithm(line["algorithm"]), _widths(line["hidden_layers"]), int(line["batch_size"])): (
-            Time(float(line["ms_per_update"]), float(line["ms_per_iteration"]))
-        )
-        for line in _read("compute_time.csv")
-    }
+    times = {}
+    for line in _read("compute_time.csv"):
+        hidden = tuple(int(width) for width in line["hidden"].split("-"))
+        time = Time(float(line["ms_per_update"]), float(line["ms_per_iteration"]))
+        times[line["algorithm"], hidden, int(line["batch_size"])] = time
+    return times
+
+
+def _figures(name: str) -> Figures:
+    figures: Figures = {}
+    for line in _read(name):
+        sd = float(line["sd"]) if line["sd"] else None
+        actions = figures.setdefault(line["row"], {})
+        actions.setdefault(line["action"], {})[line["metric"]] = Figure(float(line["mean"]), sd)
+    return figures
 
 
 def _read(name: str) -> list[dict[str, str]]:
     file = resources.files(__package__).joinpath("paper_tables", name)
     return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
-
-
-def _row_id(algorithm: str, pseudo_population: str) -> str:
-    name = _algorithm(algorithm)
-    return f"{name}-{pseudo_population}" if pseudo_population else name
-
-
-def _algorithm(label: str) -> str:
-    return label.lower().replace("-", "")
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    return tuple(int(width) for width in text.split("-"))

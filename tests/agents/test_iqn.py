@@ -1,0 +1,109 @@
+"""IQN learns the quantiles of the return, at levels drawn in every pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.probes import Bandit, Corridor, ProbeState, Treadmill
+from valuetrack import rng
+from valuetrack.agents.iqn import IQN, IQNOptions, quantile_network
+from valuetrack.envs.base import Step
+from valuetrack.learner import Task
+from valuetrack.types import Array
+
+GAMMA = 0.5
+SMALL = {
+    "hidden": (32, 32),
+    "cosines": 16,
+    "learning_rate": 3e-3,
+    "target_every": 10,
+    "batch_size": 32,
+    "learning_starts": 64,
+    "exploration_final": 0.5,
+    "exploration_steps": 1,
+    "discount": GAMMA,
+}
+
+
+@dataclass(frozen=True)
+class Lottery(Bandit):
+    """One step; action 0 pays an even draw from [0, 1), action 1 twice as much."""
+
+    step_uniforms: ClassVar[int] = 1
+
+    def step(self, state: ProbeState, action: Array, uniforms: Array) -> Step[ProbeState]:
+        after = super().step(state, action, uniforms)
+        return after._replace(reward=uniforms[0] * (1.0 + action))
+
+
+@pytest.mark.parametrize(
+    ("env", "observations", "expected"),
+    [
+        (Bandit(), [[1.0]], [[-1.0, 1.0]]),
+        (Corridor(), [[1.0, 0.0], [0.0, 1.0]], [[GAMMA], [1.0]]),
+        (Treadmill(), [[1.0]], [[1 / (1 - GAMMA)]]),
+    ],
+    ids=["bandit", "corridor", "treadmill"],
+)
+def test_the_means_are_the_values(env, observations, expected):
+    agent = IQN(env, seed=1, **SMALL).learn(8_000)
+    expected = np.asarray(expected)
+    values = agent.posterior(observations).mean[:, : expected.shape[1]]
+    np.testing.assert_allclose(values, np.broadcast_to(expected, values.shape), atol=0.15)
+
+
+def test_the_quantiles_are_those_of_the_return():
+    settles = {"schedule": "linear", "initial": 3e-3, "updates": 5_000}
+    options = {**SMALL, "learning_rate": settles, "levels": 16, "target_levels": 16}
+    agent = IQN(Lottery(), seed=0, **options).learn(20_000)
+    params = agent.trainer.member(0).learner.sampler.params
+    _, quantiles = quantile_network(agent.task, agent.options)
+    levels = jnp.array([0.1, 0.25, 0.5, 0.75, 0.9])
+    found = np.asarray(quantiles(params, jnp.ones((1, 1)), levels))[0]
+    # Huber's loss pulls the outer quantiles of such a narrow law inwards, towards the mean: they
+    # are expectiles. Those of the even law on [0, 1) are sqrt(t) / (sqrt(t) + sqrt(1 - t)).
+    t = np.asarray(levels)
+    expectiles = np.sqrt(t) / (np.sqrt(t) + np.sqrt(1 - t))
+    np.testing.assert_allclose(found[:, 0], expectiles, atol=0.07)
+    assert (np.diff(found, axis=0) > 0).all()
+
+
+def test_acting_and_values_draw_their_levels():
+    task = Task((1,), False, 2)
+    learner = IQN.build(task, IQNOptions(hidden=(8,), cosines=8, acting_levels=4))
+    state = learner.init(rng.key(0))
+    seen = jnp.ones((3, 1))
+    one, again, other = (learner.values(rng.key(k), state, seen) for k in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert (np.asarray(one) != np.asarray(other)).all()
+    assert one.shape == (1, 3, 2)
+    assert learner.acting_uniforms == 2 + 4
+    uniforms = jax.random.uniform(rng.key(2), (3, learner.acting_uniforms))
+    action = learner.act(state, seen, jnp.ones((3, 2), bool), uniforms, 0.0)
+    assert action.shape == (3,)
+
+
+def test_a_value_is_the_mean_over_many_levels():
+    task = Task((1,), False, 2)
+    options = IQNOptions(hidden=(8,), cosines=8, acting_levels=100_000)
+    learner = IQN.build(task, options)
+    state = learner.init(rng.key(0))
+    _, quantiles = quantile_network(task, options)
+    levels = (jnp.arange(2_000) + 0.5) / 2_000
+    exact = jnp.mean(quantiles(state.sampler.params, jnp.ones((1, 1)), levels), axis=-2)
+    drawn = learner.values(rng.key(3), state, jnp.ones((1, 1)))[0]
+    np.testing.assert_allclose(drawn, exact, atol=0.02)
+
+
+def test_images_and_one_layer_have_quantiles_too():
+    for shape, is_image, hidden in (((8, 8, 2), True, (16, 16)), ((3,), False, (16,))):
+        options = IQNOptions(hidden=hidden, cosines=8)
+        init, quantiles = quantile_network(Task(shape, is_image, 3), options)
+        params = init(rng.key(0))
+        assert quantiles(params, jnp.ones((5, *shape)), jnp.ones((5, 7)) / 2).shape == (5, 7, 3)
