@@ -29,12 +29,14 @@ LEVELS = {
     ],
     2: ["samplers"],
     3: ["learner", "losses"],
-    4: ["agents", "training"],
-    5: ["algorithms"],
-    6: ["checks", "experiments", "report", "sb3", "watch"],
-    7: ["commands", "zoo"],
-    8: ["cli"],
-    9: ["__init__", "__main__"],  # the front doors: nobody imports them, save for the version
+    4: ["training"],
+    5: ["api"],
+    6: ["agents"],
+    7: ["registry"],
+    8: ["checks", "experiments", "report", "sb3"],
+    9: ["commands", "zoo"],
+    10: ["cli"],
+    11: ["__init__", "__main__"],  # the front doors: nobody imports them, save for the version
 }
 LEVEL = {part: level for level, parts in LEVELS.items() for part in parts}
 OPEN_LEVEL = 1
@@ -211,6 +213,8 @@ def test_an_upward_import_is_seen(tree, line, imported):
     ("sources", "wrong"),
     [
         ({"io/a": "import valuetrack.sb3", "sb3": ""}, [("io.a", "sb3")]),
+        ({"api/a": "from valuetrack import registry", "registry": ""}, [("api.a", "registry")]),
+        ({"api/a": "import valuetrack.agents.b", "agents/b": ""}, [("api.a", "agents.b")]),
         ({"priors": "from valuetrack import schedules", "schedules": ""}, []),
         ({"agents/a": "from valuetrack.agents.b import f", "agents/b": ""}, []),
         ({"cli": "from valuetrack import __version__"}, []),

@@ -4,21 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from valuetrack import networks
 from valuetrack.networks import (
     cnn,
     fitting_convolutions,
+    layer_init,
     mlp,
-    multi_head,
     parameter_count,
-    quantile,
 )
 
-REFERENCE_INIT = {
-    "weight_init": jax.nn.initializers.normal(0.1),
-    "bias_init": jax.nn.initializers.normal(0.1),
-}
+REFERENCE_INIT = {"init": "normal", "init_sd": 0.1}
 SMALL_CONVOLUTIONS = ((3, 3, 2), (4, 2, 1))
 SMALL_CNN = {"convolutions": SMALL_CONVOLUTIONS, "hidden": (6,), **REFERENCE_INIT}
 IMAGE = (9, 8, 2)
@@ -36,8 +33,8 @@ BUILDS = {
     "mlp": lambda: mlp(3, 2, (8, 8), activation="tanh", **REFERENCE_INIT),
     "linear": lambda: mlp(3, 2, (), **REFERENCE_INIT),
     "cnn": lambda: cnn(IMAGE, 2, activation="tanh", **SMALL_CNN),
-    "heads": lambda: multi_head(mlp, 3, heads=4, actions=2, **REFERENCE_INIT),
-    "quantiles": lambda: quantile(cnn, IMAGE, actions=2, quantiles=5, **SMALL_CNN),
+    "heads": lambda: mlp(3, (4, 2), **REFERENCE_INIT),
+    "quantiles": lambda: cnn(IMAGE, (2, 5), **SMALL_CNN),
 }
 
 
@@ -120,6 +117,59 @@ def test_default_initialisation_is_he_normal_with_zero_biases():
     params = mlp(200, 3, (300,)).init(jax.random.key(0))
     assert not params["body"][0]["b"].any()
     assert np.std(params["body"][0]["w"]) == pytest.approx(np.sqrt(2 / 200), rel=0.02)
+
+
+FAN_IN = {"mlp": 200, "cnn": 3 * 3 * 64}
+WIDE = {
+    "mlp": lambda init: mlp(200, 3, (3000,), init=init, init_sd=0.3),
+    "cnn": lambda init: cnn((5, 5, 64), 2, convolutions=((2000, 3, 1),), init=init, init_sd=0.3),
+}
+
+
+def first_layer(name, init):
+    layer = WIDE[name](init).init(jax.random.key(0))["body"][0]
+    return [np.asarray(layer[part], np.float64).ravel() for part in ("w", "b")]
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_he_draws_from_a_normal_law_and_leaves_the_biases_at_zero(name):
+    weights, biases = first_layer(name, "he")
+    assert not biases.any()
+    # JAX's he_normal is cut off at two standard deviations, and scaled to have the right one.
+    assert weights.std() == pytest.approx(np.sqrt(2 / FAN_IN[name]), rel=0.02)
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_pytorch_draws_weights_and_biases_from_one_uniform_law(name):
+    bound = 1 / np.sqrt(FAN_IN[name])
+    for drawn in first_layer(name, "pytorch"):
+        uniform = stats.uniform(-bound, 2 * bound)
+        assert stats.kstest(drawn[:3000], uniform.cdf).pvalue > 1e-3
+        assert np.abs(drawn).max() <= bound * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_normal_draws_weights_and_biases_with_the_given_sd(name):
+    for drawn in first_layer(name, "normal"):
+        assert stats.kstest(drawn[:3000], stats.norm(0, 0.3).cdf).pvalue > 1e-3
+
+
+def test_weights_and_biases_are_drawn_with_keys_of_their_own():
+    for init in ("pytorch", "normal"):
+        layer = layer_init(init)(jax.random.key(0), (1, 50))
+        assert np.abs(np.corrcoef(layer["w"][0], layer["b"])[0, 1]) < 0.5
+
+
+def test_an_initialisation_may_be_a_function_and_an_unknown_name_is_refused():
+    def fill(key, shape):
+        return {"w": jnp.full(shape, 2.0), "b": jnp.ones(shape[-1])}
+
+    params = cnn(IMAGE, 2, **{**SMALL_CNN, "init": fill}).init(jax.random.key(0))
+    for layer in (*params["body"], params["head"]):
+        assert (np.asarray(layer["w"]) == 2).all()
+        assert (np.asarray(layer["b"]) == 1).all()
+    with pytest.raises(ValueError, match="init is one of he, pytorch, normal, not 'xavier'"):
+        mlp(2, 2, init="xavier")
 
 
 @pytest.mark.parametrize("batch", [(1,), (2, 3)])
@@ -215,11 +265,8 @@ def test_an_image_has_three_axes():
 @pytest.mark.parametrize(("build", "inputs", "options"), [(mlp, 3, {}), (cnn, IMAGE, SMALL_CNN)])
 def test_heads_and_quantiles_have_their_shapes_and_differ(build, inputs, options):
     x = draw((7, *(IMAGE if build is cnn else (3,))))
-    for network, shape in [
-        (multi_head(build, inputs, heads=5, actions=2, **options), (5, 2)),
-        (quantile(build, inputs, actions=3, quantiles=4, **options), (3, 4)),
-    ]:
-        apply, params = compiled(network)
+    for shape in ((5, 2), (3, 4)):
+        apply, params = compiled(build(inputs, shape, **options))
         y = np.asarray(apply(params, x))
         assert y.shape == (7, *shape)
         columns = y.reshape(7, -1)

@@ -1,4 +1,4 @@
-"""What the README shows works."""
+"""What the README and the page of samplers show works."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+PAGES = ("README.md", "docs/samplers.md")
+BLOCKS = [
+    (page, code)
+    for page in PAGES
+    for code in re.findall(
+        r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+]
 
 
-@pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
-def test_python_examples_run(code, capsys, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("page", "code"), BLOCKS, ids=[page for page, _ in BLOCKS])
+def test_python_examples_run(page, code, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some write files
     namespace: dict[str, object] = {}
-    exec(compile(code, "README.md", "exec"), namespace)
+    exec(compile(code, page, "exec"), namespace)
     printed = capsys.readouterr().out
     if "finite:" in code:
         covered = float(re.search(r"covered: ([\d.]+)", printed).group(1))
@@ -37,3 +44,7 @@ def test_links_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name} -> {target}"
+
+
+def test_both_pages_have_code():
+    assert {page for page, _ in BLOCKS} == set(PAGES)

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from valuetrack.algorithms import ALGORITHMS, load
+from valuetrack.registry import AGENTS, load
 
 STEPS = 20_000
 OPTIONS = {
@@ -33,17 +33,17 @@ for path in sys.argv[1:]:
 def resumed(tmp_path_factory):
     """Train every algorithm half-way here and the rest of the way in a process of its own."""
     folder = tmp_path_factory.mktemp("models")
-    paths = {name: folder / f"{name}.vt" for name in ALGORITHMS}
+    paths = {name: folder / f"{name}.vt" for name in AGENTS}
     for name, path in paths.items():
-        ALGORITHMS[name]("CartPole-v1", **OPTIONS).learn(STEPS).save(path)
+        AGENTS[name]("CartPole-v1", **OPTIONS).learn(STEPS).save(path)
     command = [sys.executable, "-c", GO_ON, *map(str, paths.values())]
     subprocess.run(command, check=True)
     return paths
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", AGENTS)
 def test_40_000_steps_in_two_processes_are_those_in_one(name, resumed):
-    whole = ALGORITHMS[name]("CartPole-v1", **OPTIONS).learn(2 * STEPS)
+    whole = AGENTS[name]("CartPole-v1", **OPTIONS).learn(2 * STEPS)
     halves = load(resumed[name])
     assert halves.num_timesteps == whole.num_timesteps == 2 * STEPS
     assert not halves.diverged

@@ -159,9 +159,13 @@ def weighted_mean(pool: Pool) -> Any:
     r"""Return :math:`\sum_k \epsilon_k \phi_k / \sum_k \epsilon_k`, the estimator of Remark 1.
 
     With decreasing steps the late samples lie closer together in the sampler's own time; the
-    weights undo that.
+    weights undo that. Samples that all have the weight zero, as after a step size has fallen to
+    zero, count the same.
     """
-    return _average(pool, pool.weights)
+    xp: Any = np if _is_on_host(pool.samples) else jnp
+    weights = xp.asarray(pool.weights)
+    equal = xp.asarray(_is_filled(pool), weights.dtype)
+    return _average(pool, xp.where(xp.any(weights != 0), weights, equal))
 
 
 def variance(pool: Pool) -> Any:

@@ -10,48 +10,63 @@ import numpy as np
 import pytest
 
 from tests.probes import Bandit, Corridor, Treadmill
-from valuetrack import agents, networks, priors, schedules
-from valuetrack.learner import Learner
-from valuetrack.training.compiled import Clock, Loop, LoopSettings
+from valuetrack import schedules
+from valuetrack.agents.bootdqn import BootDQN, BootDQNOptions
+from valuetrack.agents.dqn import DQN, DQNOptions
+from valuetrack.agents.kova import KOVA, KOVAOptions
+from valuetrack.agents.lktd import LKTD, LKTDOptions
+from valuetrack.agents.qrdqn import QRDQN, QRDQNOptions
+from valuetrack.agents.sghmc import SGHMC, SGHMCOptions
+from valuetrack.agents.sgld import SGLD, SGLDOptions
+from valuetrack.learner import Learner, Task
+from valuetrack.training.compiled_loop import Loop
+from valuetrack.training.trainer import Clock, Settings, Trace
+from valuetrack.training.update import refresh_when_due
+from valuetrack.types import Transition
 
 GAMMA = 0.5
 HEADS = 3
-
-
-def _network(env, outputs=2):
-    init = jax.nn.initializers.normal(0.3)
-    return networks.mlp(env.observation_shape[0], outputs, (16,), weight_init=init, bias_init=init)
-
-
+NETWORK = {"hidden": (16,), "init": "normal", "init_sd": 0.3}
 SAMPLING = {
+    **NETWORK,
+    "form": "sarsa",
     "step_size": 1e-4,
     "pseudo_population": 1e5,
     "observation_sd": 0.1,
+    "prior_sd": 3.0,
+    "inner_power": 0.0,
 }
+GRADIENT = {**NETWORK, "learning_rate": 3e-3, "target_every": 50}
+"""A probe is small, and its values are found long before the usual period is over."""
+
+
+def task_of(env):
+    return Task(tuple(env.observation_shape), False, env.num_actions)
+
+
+def lktd(**changes):
+    return lambda env: LKTD.build(task_of(env), LKTDOptions(**{**SAMPLING, **changes}))
+
 
 AGENTS: dict[str, Callable[..., Learner]] = {
-    "lktd": lambda env: agents.lktd(_network(env), priors.gaussian(3.0), **SAMPLING),
-    "lktd-full": lambda env: agents.lktd(
-        _network(env), priors.gaussian(3.0), gradient="full", **SAMPLING
+    "lktd": lktd(),
+    "lktd-full": lktd(gradient="full"),
+    "lktd-target": lktd(form="q_learning", target_every=5),
+    "lktd-double": lktd(form="q_learning", target_every=5, double=True),
+    "sgld": lambda env: SGLD.build(task_of(env), SGLDOptions(**SAMPLING)),
+    "sghmc": lambda env: SGHMC.build(task_of(env), SGHMCOptions(**{**SAMPLING, "step_size": 2e-5})),
+    "kova": lambda env: KOVA.build(
+        task_of(env), KOVAOptions(**NETWORK, observation_variance=1.0, forgetting=1e-3)
     ),
-    "lktd-target": lambda env: agents.lktd(
-        _network(env), priors.gaussian(3.0), form="q_learning", target_every=5, **SAMPLING
-    ),
-    "sgld": lambda env: agents.sgld(_network(env), priors.gaussian(3.0), **SAMPLING),
-    "sghmc": lambda env: agents.sghmc(
-        _network(env), priors.gaussian(3.0), **{**SAMPLING, "step_size": 2e-5}
-    ),
-    "kova": lambda env: agents.kova(_network(env), observation_variance=1.0, forgetting=1e-3),
-    "dqn": lambda env: agents.dqn(_network(env), learning_rate=3e-3),
-    "bootdqn": lambda env: agents.bootdqn(
-        _network(env, (HEADS, 2)), heads=HEADS, learning_rate=3e-3
-    ),
-    "qrdqn": lambda env: agents.qrdqn(_network(env, (2, 5)), learning_rate=3e-3),
+    "dqn": lambda env: DQN.build(task_of(env), DQNOptions(**GRADIENT)),
+    "bootdqn": lambda env: BootDQN.build(task_of(env), BootDQNOptions(**GRADIENT, heads=HEADS)),
+    "qrdqn": lambda env: QRDQN.build(task_of(env), QRDQNOptions(**GRADIENT, quantiles=5)),
 }
 
 
-def _trained_values(env, agent, observations, *, cycles=2_000, on_policy=False, seed=0):
-    settings = LoopSettings(
+def _trained_values(env, learner, observations, *, cycles=2_000, on_policy=False, seed=0):
+    """Return the mean of the values over the last 300 updates, (states, actions)."""
+    settings = Settings(
         exploration=schedules.constant(0.5),
         steps_per_update=1 if on_policy else 4,
         environments=32 if on_policy else 1,
@@ -59,19 +74,19 @@ def _trained_values(env, agent, observations, *, cycles=2_000, on_policy=False, 
         batch_size=32,
         learning_starts=0 if on_policy else 64,
         discount=GAMMA,
-        pool_size=300,
     )
-    loop = Loop(env, agent, settings, observations)
+    loop = Loop(env, learner, settings, observations, room=300)
+    nothing = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), Trace.empty(1))
 
     @jax.jit
     def run(key):
-        state, clock = loop.init(key), Clock(jnp.int32(0), jnp.int32(0))
-        state, clock, _ = loop.collect(state, clock, settings.silent_cycles)
-        return loop.train(state, clock, cycles)[0]
+        warmup = settings.warmup_cycles
+        seed, trace = loop.collect(loop.init(key), nothing, Clock().traced(), warmup)
+        return loop.train(seed, trace, Clock(cycles=warmup).traced(), cycles)[0]
 
     state = run(jax.random.key(seed))
-    assert int(state.diverged) == -1
-    return np.asarray(state.pool).mean(axis=0)
+    assert int(state.learned.diverged) == -1
+    return np.asarray(state.values).mean(axis=(0, 1))
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -115,23 +130,21 @@ def test_bootstrapped_heads_differ_and_each_one_acts():
 
 def test_target_network_is_copied_at_its_interval():
     env = Bandit()
-    agent = agents.dqn(_network(env), learning_rate=0.1, target_every=3)
+    agent = DQN.build(task_of(env), DQNOptions(**NETWORK, learning_rate=0.1, target_every=3))
     state = agent.init(jax.random.key(0))
-    batch = jax.tree.map(
-        jnp.asarray,
-        agents_batch(env),
-    )
+    batch = jax.tree.map(jnp.asarray, agents_batch(env))
     copied = []
     for t in range(7):
+        before = state.target
         state, _ = agent.update(jax.random.key(t), state, batch)
+        jax.tree.map(np.testing.assert_array_equal, state.target, before)  # an update leaves it
+        state = refresh_when_due(agent, state, t)
         same = jax.tree.map(lambda a, b: bool(jnp.all(a == b)), state.target, state.sampler.params)
         copied.append(all(jax.tree.leaves(same)))
     assert copied == [True, False, False, True, False, False, True]
 
 
 def agents_batch(env, n=8):
-    from valuetrack.types import Transition
-
     rng = np.random.default_rng(0)
     return Transition(
         observation=np.ones((n, *env.observation_shape), np.float32),

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from tests.conftest import as_users_compile
-from valuetrack.losses import quantile_huber
+from valuetrack.losses import midpoint_levels
+from valuetrack.losses import quantile_huber as huber_of_levels
+
+
+def quantile_huber(current, target):
+    return huber_of_levels(current, target, midpoint_levels(current))
 
 
 def plain(current, target):
@@ -57,6 +62,15 @@ def test_forward_mode_and_batches_of_seeds():
     gradient = jax.vmap(jax.grad(lambda q, y: quantile_huber(q, y).sum()))(*seeds)
     alone = jax.grad(lambda q: quantile_huber(q, 2 * target).sum())(2 * current)
     np.testing.assert_allclose(gradient[1], alone, rtol=1e-6)
+
+
+def test_levels_may_differ_from_row_to_row():
+    current, target = example()
+    levels = jax.random.uniform(jax.random.key(3), current.shape)
+    by_row = [huber_of_levels(*row) for row in zip(current, target, levels, strict=True)]
+    np.testing.assert_allclose(
+        huber_of_levels(current, target, levels), np.stack(by_row), rtol=1e-5, atol=1e-7
+    )
 
 
 def test_no_pair_of_quantiles_is_kept():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from valuetrack.algorithms import DQN, load
+from valuetrack import DQN, load
 from valuetrack.envs import ObservationSpec, find, ids_in_jax
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.envs.gymnax import GymnaxEnv, key_from_uniforms, make
@@ -212,10 +212,10 @@ def test_observations_of_several_parts_are_refused():
 def test_an_agent_learns_by_id_and_is_loaded_again(tmp_path):
     agent = DQN(CARTPOLE, env_options={"max_steps_in_episode": 20}, seeds=2, **SMALL)
     agent.learn(64)
-    assert agent.place.in_jax.params.max_steps_in_episode == 20
+    assert agent.env.in_jax.params.max_steps_in_episode == 20
     agent.save(tmp_path / "agent.vt")
     again = load(tmp_path / "agent.vt")
-    assert again.place.in_jax.params.max_steps_in_episode == 20
+    assert again.env.in_jax.params.max_steps_in_episode == 20
     observation = np.zeros(4, np.float32)
     assert again.predict(observation) == agent.predict(observation)
     again.learn(64)

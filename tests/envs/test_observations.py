@@ -12,7 +12,7 @@ import pytest
 from gymnasium.spaces import Box, MultiBinary
 
 from tests.small_envs import Spaced
-from valuetrack.algorithms import DQN
+from valuetrack.agents.dqn import DQN
 from valuetrack.envs import IN_JAX, ObservationSpec, Step, find, register
 
 SMALL = {"hidden": (8,), "batch_size": 8, "replay_capacity": 200, "samples": 4}
@@ -163,7 +163,7 @@ def test_ids_of_environments_in_jax():
         register("Side-v0")(Side)  # as when its module is imported again
         with pytest.raises(ValueError, match=r"The id Side-v0 belongs to .*Side already"):
             register("Side-v0")(Spaced)
-        assert DQN("Side-v0", env_options={"mark": 2}, **SMALL).place.in_jax == Side(mark=2)
+        assert DQN("Side-v0", env_options={"mark": 2}, **SMALL).env.in_jax == Side(mark=2)
     finally:
         IN_JAX.pop("Side-v0", None)
     assert find("Side-v0") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -47,8 +48,11 @@ def exact_update(
     if algorithm == "lktd_prototype":
         return lg.prototype_update(model, step_size=step_size)
     options = {"latent": "restart", **options} if algorithm == "lktd" else dict(options)
-    iterations = range(1, options.pop("inner_iterations", 5) + 1)
-    power = options.pop("inner_power", 0.0)
+    defaults = inspect.signature(getattr(samplers, algorithm)).parameters
+    count, power = (
+        options.pop(name, defaults[name].default) for name in ("inner_iterations", "inner_power")
+    )
+    iterations = range(1, count + 1)
     steps = [step_size / k**power for k in iterations]
     weight = options.pop("likelihood_weight", 1.0)
     update = getattr(lg, f"{algorithm}_update")

@@ -331,7 +331,6 @@ BAD: dict[str, list[dict[str, Any]]] = {
     "kova plain": [
         {"observation_variance": 0.0}, {"learning_rate": 0.0}, {"initial_variance": -1.0},
         {"process_variance": -1.0}, {"process_variance": float("nan")}, {"forgetting": 1.0},
-        {"jacobian": "sparse"},
     ],
     "adam": [{"learning_rate": 0.0}, {"learning_rate": -1.0}, {"max_gradient_norm": 0.0}],
 }  # fmt: skip

@@ -86,26 +86,7 @@ def test_filter_ends_at_the_posterior_of_all_batches() -> None:
     np.testing.assert_allclose(state.covariance, lg.posterior(model).covariance, rtol=1e-9)
 
 
-def test_differenced_jacobian_is_a_product_with_a_bidiagonal_matrix() -> None:
-    mean, covariance = np.zeros(P), np.eye(P)
-    difference = np.eye(BATCH) - np.eye(BATCH, k=-1)
-    with x64():
-        filter_ = samplers.kova(
-            lg.measurement(), observation_variance=5.0, forgetting=1e-4, jacobian="differenced"
-        )
-        state = filter_.init(jnp.zeros(P))
-        for H, r in batches():
-            state, _ = filter_.step(jax.random.key(0), state, (jnp.asarray(H), jnp.asarray(r)))
-            mean, covariance = kalman_step(
-                mean, covariance, difference @ H, r - H @ mean,
-                observation_variance=5.0, forgetting=1e-4,
-            )  # fmt: skip
-    np.testing.assert_allclose(state.params, mean, rtol=1e-11)
-    np.testing.assert_allclose(state.covariance, covariance, rtol=1e-10, atol=1e-13)
-
-
-@pytest.mark.parametrize("jacobian", ["plain", "differenced"])
-def test_network_is_the_extended_kalman_filter(jacobian: Any) -> None:
+def test_network_is_the_extended_kalman_filter() -> None:
     network = networks.mlp(2, 1, hidden=(5,), activation="tanh")
     measurement = Measurement(
         predict=lambda params, data: network.apply(params, data[0])[:, 0],
@@ -117,7 +98,7 @@ def test_network_is_the_extended_kalman_filter(jacobian: Any) -> None:
         start = jax.tree.map(lambda p: p.astype("float64"), network.init(jax.random.key(2)))
         mean, unravel = ravel_pytree(start)
         mean, covariance = np.asarray(mean), np.eye(mean.size)
-        filter_ = samplers.kova(measurement, jacobian=jacobian, **options)
+        filter_ = samplers.kova(measurement, **options)
         state = filter_.init(start)
         for _ in range(3):
             x, r = rng.normal(size=(6, 2)), rng.normal(size=6)
@@ -129,8 +110,6 @@ def test_network_is_the_extended_kalman_filter(jacobian: Any) -> None:
 
             shifts = 1e-5 * np.eye(mean.size)
             J = np.stack([(h(mean + d) - h(mean - d)) / 2e-5 for d in shifts], axis=1)
-            if jacobian == "differenced":
-                J = np.vstack([J[:1], np.diff(J, axis=0)])
             mean, covariance = kalman_step(mean, covariance, J, r - h(mean), **options)
             data = (jnp.asarray(x), jnp.asarray(r))
             state, _ = filter_.step(jax.random.key(0), state, data)
@@ -139,9 +118,7 @@ def test_network_is_the_extended_kalman_filter(jacobian: Any) -> None:
 
 
 def test_reference_setting_keeps_a_valid_covariance() -> None:
-    filter_ = samplers.kova(
-        lg.measurement(), observation_variance=BATCH, forgetting=1e-4, jacobian="differenced"
-    )
+    filter_ = samplers.kova(lg.measurement(), observation_variance=BATCH, forgetting=1e-4)
     state = filter_.init(jnp.zeros(P))
     for _ in range(20):
         for batch in batches():

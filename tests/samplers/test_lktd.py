@@ -78,7 +78,12 @@ def test_update_equals_the_dense_matrices(
     dtype: str, tolerance: float, K: int, weight: float
 ) -> None:
     eps, alpha = 0.01, 0.7
-    options = {"alpha": alpha, "inner_iterations": K, "likelihood_weight": weight}
+    options = {
+        "alpha": alpha,
+        "inner_iterations": K,
+        "likelihood_weight": weight,
+        "inner_power": 0.0,
+    }
     with precision(dtype):
         theta = jnp.asarray([0.3, -0.2, 0.8, 0.1], dtype)
         data = (jnp.asarray(MODEL.H, dtype), jnp.asarray(MODEL.r, dtype))

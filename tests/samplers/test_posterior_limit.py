@@ -81,7 +81,7 @@ def test_limit_is_the_posterior(
 def test_sghmc_without_its_momentum_is_too_cold(
     options: dict[str, Any], model: lg.LinearGaussian
 ) -> None:
-    friction = options["friction"]
+    friction, options = options["friction"], {**options, "inner_power": 0.0}
     temperature = friction
     if options["momentum"] == "restarted":
         temperature = restart_temperature(friction, options["inner_iterations"])

@@ -40,6 +40,10 @@ def chains_against_law(
     return moment_test(samples, law)
 
 
+CONSTANT = {"inner_power": 0.0}
+"""The paper's constant step within an update; the samplers' default shrinks it."""
+
+
 class Case(NamedTuple):
     algorithm: str
     model: str
@@ -52,12 +56,12 @@ class Case(NamedTuple):
 
 
 def lktd_case(model: str, fraction: float, latent: str, K: int, alpha: float, **more: Any) -> Case:
-    options = {"latent": latent, "inner_iterations": K, "alpha": alpha, **more}
+    options = {"latent": latent, "inner_iterations": K, "alpha": alpha, **CONSTANT, **more}
     return Case("lktd", model, fraction, options)
 
 
 def sghmc_case(model: str, fraction: float, momentum: str, K: int, a: float, **more: Any) -> Case:
-    options = {"momentum": momentum, "inner_iterations": K, "friction": a, **more}
+    options = {"momentum": momentum, "inner_iterations": K, "friction": a, **CONSTANT, **more}
     return Case("sghmc", model, fraction, options)
 
 
@@ -79,9 +83,9 @@ CASES = [
     Case("lktd_prototype", "N=4n", 4.0, {}),
     Case("lktd_prototype", "N>>n", 10.0, {}),
     Case("sgld", "N=n", 0.7, {"inner_iterations": 1}),
-    Case("sgld", "N=4n", 0.4, {"inner_iterations": 5}),
+    Case("sgld", "N=4n", 0.4, {"inner_iterations": 5, **CONSTANT}),
     Case("sgld", "N>>n", 0.9, {"inner_iterations": 5, "inner_power": 0.9}),
-    Case("sgld", "N=n", 0.3, {"inner_iterations": 5, "likelihood_weight": 2.0}),
+    Case("sgld", "N=n", 0.3, {"inner_iterations": 5, "likelihood_weight": 2.0, **CONSTANT}),
     sghmc_case("N=n", 0.3, "carried", 1, 0.3),
     sghmc_case("N>>n", 0.5, "carried", 5, 0.3),
     sghmc_case("N=4n", 0.2, "carried", 5, 0.5, inner_power=0.9, likelihood_weight=2.0),
@@ -226,6 +230,10 @@ class Setting(NamedTuple):
     def module(self) -> str:
         return self.algorithm.removesuffix("_prototype")
 
+    @property
+    def all_options(self) -> dict[str, Any]:
+        return self.options if self.module != self.algorithm else {**CONSTANT, **self.options}
+
 
 SETTINGS = {
     "lktd restart": Setting("lktd", 0.3, {"alpha": 0.5}, LKTD_THETA),
@@ -272,9 +280,9 @@ def try_mutant(setting: Setting, mutation: Mutation | None) -> MomentTest:
         used = {"gaussian_like", "scaled_posterior_gradient"} & set(vars(module))
         vars(module).update({name: getattr(helpers, name) for name in used})
     step_size = longest_step(setting.model, setting.fraction)
-    update = exact_update(setting.algorithm, setting.model, step_size, **setting.options)
+    update = exact_update(setting.algorithm, setting.model, step_size, **setting.all_options)
     with x64():
-        sampler = build(setting.algorithm, setting.model, step_size, module, **setting.options)
+        sampler = build(setting.algorithm, setting.model, step_size, module, **setting.all_options)
         return chains_against_law(sampler, setting.model, update, 13, setting.chains)
 
 

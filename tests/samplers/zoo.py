@@ -54,7 +54,7 @@ STOCHASTIC: dict[str, Factory] = {
 FACTORIES: dict[str, Factory] = {
     **STOCHASTIC,
     "kova plain": kalman_filter(),
-    "kova differenced": kalman_filter(jacobian="differenced", forgetting=1e-4),
+    "kova forgetting": kalman_filter(forgetting=1e-4),
     "adam": optimiser,
 }
 every_sampler = pytest.mark.parametrize("factory", FACTORIES.values(), ids=FACTORIES)

@@ -11,26 +11,28 @@ import numpy as np
 import pytest
 
 from tests.conftest import as_users_compile
-from valuetrack import agents, networks, posterior, priors, rng, schedules
+from valuetrack import posterior, rng, schedules
+from valuetrack.agents.lktd import LKTD, LKTDOptions
 from valuetrack.envs.indoor_escape import IndoorEscape, observations
 from valuetrack.io.arrays import from_arrays, to_arrays
+from valuetrack.learner import Task
 from valuetrack.training.compiled_loop import Loop
-from valuetrack.training.trainer import Clock, Settings
+from valuetrack.training.trainer import Clock, Settings, Trace
 
 ENV = IndoorEscape(width=4, height=3, horizon=7)
 
 
 @functools.cache
 def make_loop(epsilon=0.3, room=6, **changes):
-    init = jax.nn.initializers.normal(0.1)
-    network = networks.mlp(2, 4, (8,), weight_init=init, bias_init=init)
-    agent = agents.lktd(
-        network,
-        priors.gaussian(1.0),
+    options = LKTDOptions(
+        hidden=(8,),
+        init="normal",
+        form="sarsa",
         step_size=changes.pop("step_size", 1e-4),
         pseudo_population=100,
         observation_sd=0.1,
     )
+    learner = LKTD.build(Task((2,), False, 4), options)
     settings = Settings(
         exploration=schedules.constant(epsilon),
         **{
@@ -41,20 +43,41 @@ def make_loop(epsilon=0.3, room=6, **changes):
             **changes,
         },
     )
-    return Loop(ENV, agent, settings, jnp.asarray(observations(ENV)), room)
+    return Loop(ENV, learner, settings, jnp.asarray(observations(ENV)), room)
+
+
+MANY = {"in_axes": (0, 0, None, None), "out_axes": (0, 0)}
 
 
 @functools.cache
 def compiled(loop):
-    """Return init, collect and train of a loop, for one seed and for many, compiled once."""
-    axes = {"in_axes": (0, None, None), "out_axes": (0, None, 0)}
+    """Return init, collect and train of a loop, for one seed and for many, compiled once.
+
+    Those that run cycles go from (state, clock, cycles) to (state, clock, sums over the cycles).
+    """
+    one = jax.tree.map(lambda leaf: leaf[0], Trace.empty(1))
     return SimpleNamespace(
         init=jax.jit(loop.init),
-        collect=jax.jit(loop.collect),
-        train=jax.jit(loop.train),
+        collect=from_clock_to_clock(jax.jit(loop.collect), lambda state: one, 0),
+        train=from_clock_to_clock(
+            jax.jit(loop.train), lambda state: one, loop.settings.updates_per_cycle
+        ),
         init_many=jax.jit(jax.vmap(lambda seed: loop.init(jax.random.key(seed)))),
-        train_many=jax.jit(jax.vmap(loop.train, **axes)),
+        train_many=from_clock_to_clock(
+            jax.jit(jax.vmap(loop.train, **MANY)),
+            lambda state: Trace.empty(len(state.action)),
+            loop.settings.updates_per_cycle,
+        ),
     )
+
+
+def from_clock_to_clock(run, nothing, updates):
+    def advance(state, clock, cycles):
+        state, trace = run(state, nothing(state), clock, cycles)
+        later = Clock(clock.cycles + cycles, clock.updates + updates * cycles, clock.emptied)
+        return state, later.traced(), trace
+
+    return advance
 
 
 def start(loop, seed=0):
@@ -177,10 +200,8 @@ def test_the_rings_are_written_in_place():
     jax.config.update("jax_disable_most_optimizations", False)  # the fixture puts it back
     loop = make_loop(replay_capacity=100_000, pool_size=20_000, room=50_000)
     state = jax.eval_shape(compiled(loop).init_many, jnp.arange(2))
-    train = jax.jit(
-        jax.vmap(loop.train, in_axes=(0, None, None), out_axes=(0, None, 0)), donate_argnums=0
-    )
-    lowered = train.lower(state, Clock().traced(), 10)
+    train = jax.jit(jax.vmap(loop.train, **MANY), donate_argnums=0)
+    lowered = train.lower(state, Trace.empty(2), Clock().traced(), 10)
     memory = lowered.compile(as_users_compile()).memory_analysis()
     pool = sum(leaf.size for leaf in jax.tree.leaves(state.learned.pool.samples))
     assert memory.temp_size_in_bytes < min(state.replay.numbers.size, state.values.size, pool)

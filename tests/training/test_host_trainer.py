@@ -12,9 +12,11 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tests.small_envs import Counter, Marked
-from valuetrack import agents, networks, priors, rng, schedules
+from valuetrack import rng, schedules
+from valuetrack.agents.lktd import LKTD, LKTDOptions
 from valuetrack.envs.gym.make import make_vectorised
 from valuetrack.envs.gym.vectorised import WrappedVectorEnv
+from valuetrack.learner import Task
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Settings
 
@@ -22,21 +24,21 @@ WEIGHTS = "learned.learner.sampler.params.body.0.w"
 STATES = np.array([[0, 0], [3, 1], [7, 2]], np.float32)
 
 
-def make_trainer(seeds=(0,), lanes=None, **changes):
+def make_trainer(seeds=(0,), envs=None, **changes):
     """Return a fresh trainer; those of equal settings share what is compiled."""
-    if lanes is not None:
-        return build_trainer.__wrapped__(seeds, lanes, **changes)
+    if envs is not None:
+        return build_trainer.__wrapped__(seeds, envs, **changes)
     built = build_trainer(seeds, **changes)
     trainer = copy.copy(built)
-    trainer.lanes, trainer.replay, trainer.returns = copy.deepcopy(
-        (built.lanes, built.replay, built.returns)
+    trainer.envs, trainer.replay, trainer.returns = copy.deepcopy(
+        (built.envs, built.replay, built.returns)
     )
     trainer._learned = jax.tree.map(jnp.copy, built._learned)  # an update consumes what it gets
     return trainer
 
 
 @functools.cache
-def build_trainer(seeds, lanes=None, env=Counter, epsilon=0.3, step_size=1e-5, **changes):
+def build_trainer(seeds, envs=None, env=Counter, epsilon=0.3, step_size=1e-5, **changes):
     settings = Settings(
         exploration=schedules.constant(epsilon),
         **{
@@ -49,14 +51,12 @@ def build_trainer(seeds, lanes=None, env=Counter, epsilon=0.3, step_size=1e-5, *
             **changes,
         },
     )
-    lanes = lanes or make_vectorised(env, len(seeds) * settings.environments)
-    init = jax.nn.initializers.normal(0.1)
-    inputs = lanes.encoder.shape[0]
-    network = networks.mlp(inputs, lanes.num_actions, (8,), weight_init=init, bias_init=init)
-    agent = agents.lktd(
-        network, priors.gaussian(1.0), step_size=step_size, pseudo_population=100, observation_sd=1
+    envs = envs or make_vectorised(env, len(seeds) * settings.environments)
+    options = LKTDOptions(
+        hidden=(8,), init="normal", form="sarsa", step_size=step_size, pseudo_population=100
     )
-    return HostTrainer(agent, settings, lanes, seeds)
+    task = Task(tuple(envs.encoder.shape), False, envs.num_actions)
+    return HostTrainer(LKTD.build(task, options), settings, envs, seeds)
 
 
 def rows(trainer, seed=0):
@@ -112,8 +112,9 @@ def test_the_masks_are_those_of_the_next_state():
 def test_a_vector_environment_leaves_no_false_transitions(mode):
     vector = SyncVectorEnv([Counter] * 4, autoreset_mode=mode)
     changes = {"environments": 2, "replay_capacity": 400, "epsilon": 1.0, "learning_starts": 999}
-    trainer = make_trainer((0, 1), lanes=WrappedVectorEnv(vector), **changes)
-    trace, _ = trainer.run(30)
+    trainer = make_trainer((0, 1), envs=WrappedVectorEnv(vector), **changes)
+    trainer.run(30)
+    trace = trainer.trace
     for seed in range(2):
         t = rows(trainer, seed)
         np.testing.assert_array_equal(t.next_observation[:, 0], t.observation[:, 0] + 1 + t.action)
@@ -130,12 +131,39 @@ def test_a_run_can_be_cut_anywhere():
     whole, parts = make_trainer((0, 5)), make_trainer((0, 5))
     whole.track(STATES)
     parts.track(STATES)
-    trace, values = whole.run(10)
-    (first, early), (second, late) = parts.run(4), parts.run(6)
-    assert_same_bits(state_of(whole), state_of(parts))
+    values = whole.run(10)
+    early, late = parts.run(4), parts.run(6)
+    assert_same_bits(state_of(whole), state_of(parts))  # the sums among it
     np.testing.assert_array_equal(values, np.concatenate([early, late]))
-    for total, a, b in zip(trace, first, second, strict=True):
-        np.testing.assert_allclose(total, a + b, rtol=1e-6)
+
+
+def test_sums_go_on_until_somebody_takes_them():
+    trainer = make_trainer((0, 5))
+    trainer.run(4)
+    seen = trainer.trace
+    kept = [part.copy() for part in seen]
+    trainer.run(3)
+    assert trainer.trace.cycles.tolist() == [7, 7]
+    assert trainer.trace.learning.tolist() == [6, 6]  # the first cycle only fills the memory
+    assert (trainer.trace.reward > trainer.trace.returns).all()
+    for before, now in zip(kept, seen, strict=True):
+        np.testing.assert_array_equal(before, now)  # what was looked at does not change
+    taken = trainer.take_trace()
+    assert taken.cycles.tolist() == [7, 7]
+    assert not any(part.any() for part in trainer.trace)
+    trainer.run(1)
+    assert trainer.trace.cycles.tolist() == trainer.trace.learning.tolist() == [1, 1]
+
+
+def test_sums_of_a_file_go_on():
+    whole, first = make_trainer((0, 5)), make_trainer((0, 5))
+    whole.run(4)
+    first.run(4)
+    again = make_trainer((0, 5))
+    again.restore(state_of(first))
+    again.run(2)
+    assert again.trace.cycles.tolist() == [6, 6]
+    assert (again.trace.reward > whole.trace.reward).all()
 
 
 def test_a_seed_does_not_depend_on_its_neighbours():
@@ -153,7 +181,7 @@ def test_a_seed_does_not_depend_on_its_neighbours():
             assert any((leaf[i] != leaf[j]).any() for leaf in others if leaf.ndim > 1)
 
 
-def test_lanes_of_one_seed_differ():
+def test_environments_of_one_seed_differ():
     trainer = make_trainer(environments=2, epsilon=1.0, replay_capacity=200, learning_starts=999)
     trainer.run(10)
     t = rows(trainer)
@@ -165,7 +193,8 @@ def test_returns_are_those_of_whole_episodes():
     trainer = make_trainer((0, 1), epsilon=1.0, learning_starts=999)
     returns, episodes, reward = np.zeros(2), np.zeros(2), np.zeros(2)
     for _ in range(8):
-        trace, _ = trainer.run(1)
+        trainer.run(1)
+        trace = trainer.take_trace()
         returns += trace.returns
         episodes += trace.episodes
         reward += trace.reward
@@ -219,8 +248,8 @@ def test_on_policy_an_update_uses_the_transitions_of_its_cycle():
 
 def test_on_policy_no_empty_row_is_learned_from():
     vector = SyncVectorEnv([lambda: Counter(last=1)], autoreset_mode=AutoresetMode.NEXT_STEP)
-    lanes = WrappedVectorEnv(vector)  # every episode has one step, so every second step is a reset
-    trainer = make_trainer(lanes=lanes, replay_capacity=None, learning_starts=0)
+    envs = WrappedVectorEnv(vector)  # every episode has one step, so every second step is a reset
+    trainer = make_trainer(envs=envs, replay_capacity=None, learning_starts=0)
     seen = batches_of(trainer)
     trainer.run(3)
     for batch in seen:
@@ -247,7 +276,7 @@ def test_tracked_values_are_those_after_each_update():
     trainer.track(STATES)
     values_of = jax.jit(jax.vmap(trainer.learner.values, in_axes=(None, 0, None)))
     for cycle in range(5):
-        _, values = trainer.run(1)
+        values = trainer.run(1)
         if cycle < 1:
             assert len(values) == 0
             continue
@@ -256,7 +285,7 @@ def test_tracked_values_are_those_after_each_update():
         np.testing.assert_allclose(values[-1], expected, rtol=1e-5, atol=1e-6)
         assert (values[0] != values[1]).any()
     trainer.track(None)
-    assert len(trainer.run(1)[1]) == 0
+    assert len(trainer.run(1)) == 0
 
 
 def test_tracking_changes_nothing():
@@ -343,9 +372,11 @@ def test_exploration_is_that_of_the_step():
     assert seen == list(range(10))
 
 
-def test_a_wrong_number_of_lanes_is_refused():
-    with pytest.raises(ValueError, match="2 seeds with 2 environments each need 4 lanes, not 3"):
-        make_trainer((0, 1), lanes=make_vectorised(Counter, 3), environments=2)
+def test_a_wrong_number_of_environments_is_refused():
+    with pytest.raises(
+        ValueError, match="2 seeds with 2 environments each need 4 environments, not 3"
+    ):
+        make_trainer((0, 1), envs=make_vectorised(Counter, 3), environments=2)
 
 
 def test_state_of_another_shape_is_refused():

@@ -1,11 +1,11 @@
-"""``valuetrack envs`` and ``valuetrack algos``: what can be named."""
+"""``valuetrack envs`` and ``valuetrack algos``, and the docs page with all options."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from valuetrack.api.options import LARGEST_COUNT
+from valuetrack.api.agent import Agent
+from valuetrack.api.options import LARGEST_COUNT, Options
 from valuetrack.commands.train import import_modules
 from valuetrack.envs import ids_in_jax
 from valuetrack.registry import AGENTS, agent_type
@@ -80,8 +81,7 @@ def algos(name: str | None, console: Console) -> None:
         table.add_column("what it is")
         table.add_column("posterior")
         for key, kind in AGENTS.items():
-            summary = (kind.__doc__ or "").split("\n", 1)[0].split(";")[0].rstrip(".")
-            table.add_row(key, summary, "yes" if kind.is_sampler else "no")
+            table.add_row(key, _summary(kind), "yes" if kind.is_sampler else "no")
         console.print(table)
         console.print("`valuetrack algos lktd` shows the options of one.")
         return
@@ -89,11 +89,53 @@ def algos(name: str | None, console: Console) -> None:
     table = Table(title=f"Options of {kind.__name__}, for --set and as keyword arguments")
     for column in ("option", "default", "allowed"):
         table.add_column(column)
-    allowed = kind.options_type.model_json_schema()["properties"]
-    for key, field in kind.options_type.model_fields.items():
-        table.add_row(key, *map(escape, (json.dumps(field.default), values_of(allowed[key]))))
+    for cells in _rows(kind.options_type):
+        table.add_row(*map(escape, cells))
     console.print(table)
     console.print((kind.options_type.__doc__ or "").strip(), markup=False, highlight=False)
+
+
+PAGE = """\
+# Options of every algorithm
+
+Options are keyword arguments of the classes, `--set KEY=VALUE` on the command line, and `options`
+in experiment files. `valuetrack algos lktd` and `help(agent.options)` also say what each one means.
+
+This page is generated from the registry, and a test keeps the two equal. To write it again:
+
+```bash
+python -c "from valuetrack.commands.lists import options_page as p; print(p())" > docs/options.md
+```
+"""
+
+
+def options_page() -> str:
+    """Return ``docs/options.md``: first what all algorithms share, then what each one adds."""
+    shared = list(_rows(Options))
+    page = [PAGE, "## All algorithms", "", *_markdown(shared)]
+    for kind in AGENTS.values():
+        own = [row for row in _rows(kind.options_type) if row not in shared]
+        page += ["", f"## {kind.label}", "", f"`vt.{kind.__name__}`, `--algo {kind.name}`."]
+        page += [f"{_summary(kind)}.", "", *_markdown(own)]
+    return "\n".join(page)
+
+
+def _markdown(rows: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Return the lines of a table of options in Markdown."""
+    lines = [f"| `{name}` | `{default}` | {allowed} |" for name, default, allowed in rows]
+    return ["| option | default | allowed |", "|---|---|---|", *lines]
+
+
+def _rows(options: type[Options]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, default and allowed values of each option."""
+    allowed = options.model_json_schema()["properties"]
+    for name, field in options.model_fields.items():
+        yield name, json.dumps(field.default), values_of(allowed[name])
+
+
+def _summary(kind: type[Agent[Any]]) -> str:
+    """Return the first line of a class's docstring, without its full stop."""
+    return (kind.__doc__ or "").split("\n", 1)[0].split(";")[0].rstrip(".")
 
 
 def values_of(schema: Mapping[str, Any]) -> str:
@@ -102,6 +144,10 @@ def values_of(schema: Mapping[str, Any]) -> str:
         return " or ".join(values_of(part) for part in schema["anyOf"])
     if "enum" in schema:
         return ", ".join(schema["enum"])
+    if "const" in schema:
+        return str(schema["const"])
+    if "oneOf" in schema:
+        return "a schedule"
     kind = str(schema.get("type", "anything"))
     if kind == "array":
         each = schema.get("items") or schema["prefixItems"][0]

@@ -130,13 +130,12 @@ class HostTrainer(GroupedTrainer):
                     self._step(uniforms, self.steps + taken * self.settings.environments)
                 learns = not self._warmup_left()
                 self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
-                self.trace.cycles[:] += 1
+                self.trace = self.trace.plus(cycles=1)
                 if learns:
                     results.append(self._update(self._batch(batches)))
         finally:  # also if an environment fails
             for residuals, _ in results:
-                self.trace.squared_residual[:] += _whole(residuals)
-                self.trace.learning[:] += 1
+                self.trace = self.trace.plus(squared_residual=_whole(residuals), learning=1)
         return self._stack([values for _, values in results])
 
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
@@ -191,11 +190,11 @@ class HostTrainer(GroupedTrainer):
         self._remember(arrived, next_action)
         gained = arrived.reward * arrived.is_transition
         self.returns += gained
-        self.trace.reward[:] += self._per_seed(gained)
+        self.trace = self.trace.plus(reward=self._per_seed(gained))
         if over.any():
             ended = over & arrived.is_transition
-            self.trace.returns[:] += self._per_seed(np.where(ended, self.returns, 0.0))
-            self.trace.episodes[:] += self._per_seed(ended)
+            returns = self._per_seed(np.where(ended, self.returns, 0.0))
+            self.trace = self.trace.plus(returns=returns, episodes=self._per_seed(ended))
             self.returns[ended] = 0.0
         self.observed, self.action = arrived.current, action
 

@@ -152,6 +152,13 @@ class Trace(NamedTuple):
         floats, counts = np.zeros(seeds, np.float32), np.zeros(seeds, np.int32)
         return cls(floats, floats, counts, floats, counts, counts)
 
+    def plus(self, **sums: Any) -> Trace:
+        """Return the trace with more added to some of its sums, which keep their dtypes."""
+        before = {name: getattr(self, name) for name in sums}
+        return self._replace(
+            **{name: (old + sums[name]).astype(old.dtype) for name, old in before.items()}
+        )
+
     def means(self) -> tuple[NDArray, NDArray]:
         """Return the mean return per episode and the mean squared residual; NaN without any."""
         with np.errstate(invalid="ignore", divide="ignore"):

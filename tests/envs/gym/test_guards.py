@@ -14,13 +14,15 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from typer.testing import CliRunner
 
 from tests.small_envs import Counter
-from valuetrack.algorithms import DQN, ModelFileError, load
-from valuetrack.algorithms.place import Place
+from valuetrack.agents.dqn import DQN
+from valuetrack.api.environment import AgentEnvironment
 from valuetrack.cli import app
 from valuetrack.envs import ESCAPE_ID
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.envs.gym.make import make_vectorised
 from valuetrack.envs.gym.vectorised import SequentialEnvs, WrappedVectorEnv
+from valuetrack.io.errors import ModelFileError
+from valuetrack.registry import load
 
 TINY = {"hidden": (8,), "batch_size": 8, "replay_capacity": 200, "samples": 4}
 ERRORS = [
@@ -210,7 +212,7 @@ def test_an_id_imports_nothing(env, monkeypatch):
 def test_a_file_imports_nothing(tmp_path, monkeypatch):
     path = tmp_path / "agent.safetensors"
     agent = DQN("FrozenLake-v1", backend="host", **TINY)
-    monkeypatch.setattr(Place, "saved", ("this:Poem-v0", {}))
+    monkeypatch.setattr(AgentEnvironment, "saved", ("this:Poem-v0", {}))
     agent.save(path)
     monkeypatch.delitem(sys.modules, "this", raising=False)
     with pytest.raises(ModelFileError, match="There is no environment 'this:Poem-v0'"):

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from valuetrack.algorithms import DQN
+from valuetrack.registry import DQN
 
 board = pytest.importorskip("tensorboardX.proto.event_pb2")
 record = pytest.importorskip("tensorboardX.record_writer")
@@ -51,7 +51,7 @@ def test_each_seed_has_a_run_and_each_training_a_file(tmp_path):
 
 FULL = """
 import resource, sys
-from valuetrack.algorithms.board import Board
+from valuetrack.api.tensorboard import Board
 resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
 board = Board(sys.argv[1])
 try:

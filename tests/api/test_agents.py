@@ -15,9 +15,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tests.small_envs import Counter, Marked, Picture, Spaced
-from valuetrack import algorithms
-from valuetrack.algorithms import ALGORITHMS, DQN, LKTD, SGLD, Estimate, ModelFileError, load
+from valuetrack import registry
+from valuetrack.api.estimate import Estimate
 from valuetrack.envs.indoor_escape import IndoorEscape, observations
+from valuetrack.io.errors import ModelFileError
+from valuetrack.registry import AGENTS, DQN, LKTD, SGLD, load
 
 ESCAPE = IndoorEscape(width=4, height=3, horizon=7)
 STATES = observations(ESCAPE)
@@ -32,11 +34,11 @@ SMALL = {
 }
 OWN = {"bootdqn": {"heads": 3}, "qrdqn": {"quantiles": 4}}
 SAMPLERS = {"lktd", "sgld", "sghmc"}
-EVERY = pytest.mark.parametrize("name", ALGORITHMS)
+EVERY = pytest.mark.parametrize("name", AGENTS)
 
 
 def make(name, env=ESCAPE, **changes):
-    return ALGORITHMS[name](env, **{**SMALL, **OWN.get(name, {}), **changes})
+    return AGENTS[name](env, **{**SMALL, **OWN.get(name, {}), **changes})
 
 
 @functools.cache
@@ -221,7 +223,7 @@ def test_an_id_trains_compiled_or_on_the_host(tmp_path):
     path = tmp_path / "agent.safetensors"
     for backend in ("auto", "host"):
         agent = DQN("CartPole-v1", backend=backend, **SMALL).learn(60)
-        assert (agent.place.in_jax is None) == (backend == "host")
+        assert (agent.env.in_jax is None) == (backend == "host")
         assert agent.predict(np.zeros(4, np.float32))[0] in (0, 1)
         assert (agent.evaluate(2) >= 5).all()
         agent.save(path)
@@ -243,7 +245,7 @@ def test_options_of_an_environment_come_back(tmp_path):
     agent = DQN("valuetrack/IndoorEscape-v0", env_options=options, **SMALL)
     agent.save(path)
     again = load(path)
-    assert again.place.in_jax == agent.place.in_jax == IndoorEscape(**options)
+    assert again.env.in_jax == agent.env.in_jax == IndoorEscape(**options)
     assert_same_bits(bits(again), bits(agent))
 
 
@@ -262,7 +264,7 @@ def test_an_object_a_function_and_vector_environments_learn_the_same():
 
 
 def test_a_class_written_in_jax_is_made():
-    assert DQN(IndoorEscape, **SMALL).place.in_jax == IndoorEscape()
+    assert DQN(IndoorEscape, **SMALL).env.in_jax == IndoorEscape()
 
 
 def test_actions_are_those_of_the_environment():
@@ -472,10 +474,10 @@ def numbers(text):
 
 
 def test_the_names_are_there():
-    assert [kind.__name__ for kind in ALGORITHMS.values()] == [
+    assert [kind.__name__ for kind in AGENTS.values()] == [
         "LKTD", "SGLD", "SGHMC", "KOVA", "DQN", "BootDQN", "QRDQN",
     ]  # fmt: skip
-    assert all(getattr(algorithms, kind.__name__) is kind for kind in ALGORITHMS.values())
+    assert all(getattr(registry, kind.__name__) is kind for kind in AGENTS.values())
     assert issubclass(ModelFileError, ValueError)
     assert LKTD.options_type().alpha == 0.9
 
@@ -589,7 +591,7 @@ def test_a_list_of_numbers_is_an_observation_on_both_trainers():
 def test_numbers_of_numpy_among_the_options_of_an_environment_are_saved(tmp_path):
     options = {"success_rate": np.float64(0.5)}
     DQN("FrozenLake-v1", hidden=(8,), env_options=options).save(tmp_path / "number.vt")
-    assert load(tmp_path / "number.vt").place.options == {"success_rate": 0.5}
+    assert load(tmp_path / "number.vt").env.options == {"success_rate": 0.5}
 
 
 def test_samples_go_to_arviz():
@@ -604,6 +606,6 @@ def test_samples_go_to_arviz():
 
 def test_help_explains_all_options_of_an_algorithm():
     for name in ("lktd", "dqn", "kova"):
-        text = inspect.getdoc(ALGORITHMS[name].options_type)
+        text = inspect.getdoc(AGENTS[name].options_type)
         assert "Epsilon falls" in text
     assert "The step epsilon of the sampler" in inspect.getdoc(LKTD.options_type)

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from gymnasium.vector import SyncVectorEnv
 
 from tests.small_envs import Marked, Picture, Spaced
-from valuetrack.algorithms.place import Place
+from valuetrack.api.environment import AgentEnvironment
 from valuetrack.envs.indoor_escape import IndoorEscape
 
 BOX = Box(-1, 1, (4,), np.float32)
@@ -18,13 +18,13 @@ NESTED = Dict({"a": Tuple([Box(-1, 1, (2,), np.float32), Discrete(3)]), "b": BOX
 EMPTY = "A batch holds at least one observation."
 
 
-def place(space):
-    return Place(lambda: Spaced(space), {}, "host", 1)
+def environment(space):
+    return AgentEnvironment(lambda: Spaced(space), {}, "host", 1)
 
 
 def message(space, observation):
     with pytest.raises(ValueError, match=r"\.$") as raised:
-        place(space).encode(observation)
+        environment(space).encode(observation)
     text = str(raised.value)
     assert "\n" not in text
     return text
@@ -111,14 +111,15 @@ def test_a_batch_of_nothing(space, observation):
 
 @pytest.mark.parametrize("observation", [[], np.zeros((0, 2)), np.array([])], ids=repr)
 def test_a_batch_of_nothing_in_jax(observation):
+    escape = IndoorEscape(width=4, height=3, horizon=7)
     with pytest.raises(ValueError, match=EMPTY):
-        Place(IndoorEscape(width=4, height=3, horizon=7), {}, "auto", 1).encode(observation)
+        AgentEnvironment(escape, {}, "auto", 1).encode(observation)
 
 
 @pytest.mark.parametrize("space", [BOX, Discrete(9), PAIR, ROW, NESTED], ids=repr)
 @pytest.mark.parametrize("count", [1, 2, 3])  # 2 is also how many parts there are
 def test_the_forms_of_a_batch(space, count):
-    here = place(space)
+    here = environment(space)
     space.seed(0)
     singles = [space.sample() for _ in range(count)]
     rows = np.empty(count, object)
@@ -135,10 +136,10 @@ def test_the_forms_of_a_batch(space, count):
 
 
 def test_images_and_dicts_of_lists():
-    pictures = Place(Picture, {}, "host", 1)
+    pictures = AgentEnvironment(Picture, {}, "host", 1)
     assert pictures.encode(np.zeros((2, 6, 6, 1), np.uint8))[0].shape == (2, 6, 6, 1)
     with pytest.raises(ValueError, match="dtype uint8, but float64 came"):
         pictures.encode(np.zeros((2, 6, 6, 1)))
-    marked = Place(Marked, {}, "host", 1)
+    marked = AgentEnvironment(Marked, {}, "host", 1)
     encoded, single = marked.encode({"mark": [0, 1], "place": [[0.0], [0.5]]})
     assert (encoded.tolist(), single) == ([[1, 0, 0], [0, 1, 0.5]], False)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from tests.small_envs import Counter
-from valuetrack.algorithms import DQN, LKTD, ModelFileError, load
-from valuetrack.algorithms import options as opts
+from valuetrack.api import settings
 from valuetrack.envs import CartPole
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.io import array_file
+from valuetrack.io.errors import ModelFileError
+from valuetrack.registry import DQN, LKTD, load
 
 SMALL = {
     "hidden": (8,),
@@ -122,7 +123,7 @@ def test_more_than_the_file_holds_is_not_built(altered, options):
 
 def test_a_ring_that_this_machine_does_not_hold(contents, monkeypatch, tmp_path):
     array_file.save(tmp_path / "m", *contents["compiled"])
-    monkeypatch.setattr("valuetrack.algorithms.loading.memory_of_machine", lambda: 20_000.0)
+    monkeypatch.setattr("valuetrack.api.loading.memory_of_machine", lambda: 20_000.0)
     assert "its replay memory takes" in refused(tmp_path / "m")
 
 
@@ -229,29 +230,49 @@ def test_an_error_of_the_users_environment_is_theirs(contents, tmp_path):
 @pytest.mark.parametrize(
     "clock",
     [
-        np.array([10.0, 6.0, 0.0]),
-        np.array([10, 6]),
-        np.array([[10, 6, 0]]),
-        np.array(10),
-        np.array([True, True, False]),
-        np.array([-1, 6, 0]),
-        np.array([10, -6, 0]),
-        np.array([10, 6, -1]),
-        np.array([10, 6, 11]),
-        np.array([2**31, 6, 0]),
-        np.array([10, 2**31, 0]),
-        np.array([2**63, 6, 0], np.uint64),
-        np.array([np.nan] * 3),
+        {"cycles": np.array(10.0)},
+        {"updates": np.array(6.0)},
+        {"cycles": np.array([10, 6])},
+        {"cycles": np.array([10])},
+        {"cycles": np.array([[10, 6, 0]])},
+        {"emptied": np.array(False)},
+        {"cycles": np.array(-1)},
+        {"updates": np.array(-6)},
+        {"emptied": np.array(-1)},
+        {"emptied": np.array(11)},
+        {"cycles": np.array(2**31)},
+        {"updates": np.array(2**31)},
+        {"cycles": np.array(2**63, np.uint64)},
+        {"cycles": np.array(np.nan)},
     ],
     ids=str,
 )
 def test_clocks_that_cannot_be(altered, clock):
-    assert "is damaged: its arrays do not fit" in altered(clock=clock)[0]
+    said, _ = altered(**{f"clock.{name}": count for name, count in clock.items()})
+    assert "is damaged: its arrays do not fit" in said
+    assert "the saved clock" in said
 
 
 def test_a_clock_that_does_not_fit_the_memory(altered):
-    for clock in ([5, 1, 0], [10, 6, 8]):
-        assert "is damaged: its arrays do not fit" in altered(clock=np.array(clock))[0]
+    for cycles, updates, emptied in ((5, 1, 0), (10, 6, 8)):
+        counts = {"cycles": cycles, "updates": updates, "emptied": emptied}
+        said, _ = altered(**{f"clock.{name}": np.array(n) for name, n in counts.items()})
+        assert "is damaged: its arrays do not fit" in said
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        {"reward": np.zeros(3, np.float32)},
+        {"reward": np.zeros(2, np.float64)},
+        {"cycles": np.zeros((), np.int32)},
+        {"episodes": np.zeros((2, 10**6), np.int32)},
+    ],
+    ids=lambda trace: f"{next(iter(trace))} {next(iter(trace.values())).shape}",
+)
+def test_sums_that_cannot_be(altered, trace):
+    said, _ = altered(**{f"trace.{name}": array for name, array in trace.items()})
+    assert "is damaged: its arrays do not fit" in said
 
 
 def host_arrays(contents, name, value):
@@ -265,14 +286,14 @@ def host_arrays(contents, name, value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("memory.written", -1),
-        ("memory.written", 41),
-        ("memory.written", 2**62),
-        ("memory.written", 2**63 - 1),
-        ("memory.action", 3),
-        ("memory.action", -1),
-        ("memory.next_action", 3),
-        ("memory.next_action", -(2**31)),
+        ("replay.written", -1),
+        ("replay.written", 41),
+        ("replay.written", 2**62),
+        ("replay.written", 2**63 - 1),
+        ("replay.action", 3),
+        ("replay.action", -1),
+        ("replay.next_action", 3),
+        ("replay.next_action", -(2**31)),
     ],
 )
 def test_memories_that_cannot_be(contents, name, value, tmp_path):
@@ -283,30 +304,34 @@ def test_memories_that_cannot_be(contents, name, value, tmp_path):
 def test_a_memory_with_other_counts(contents, tmp_path):
     arrays, description = contents["host"]
     for changed in (
-        {"memory.written": np.array([40.0, 40.0])},
-        {"memory.written": np.array([40, 40], np.int32)},
-        {"memory.written": np.array([30, 30])},
-        {"memory.reward": arrays["memory.reward"][:, :30]},
-        {"memory.action": arrays["memory.action"].astype(np.float32)},
+        {"replay.written": np.array([40.0, 40.0])},
+        {"replay.written": np.array([40, 40], np.int32)},
+        {"replay.written": np.array([30, 30])},
+        {"replay.reward": arrays["replay.reward"][:, :30]},
+        {"replay.action": arrays["replay.action"].astype(np.float32)},
     ):
         array_file.save(tmp_path / "m", {**arrays, **changed}, description)
         assert "is damaged: its arrays do not fit" in refused(tmp_path / "m", env=Counter)
 
 
-def replay_of(arrays):
-    """Return the name of the compiled trainer's ring: 40 transitions of CartPole."""
-    (name,) = (name for name, array in arrays.items() if array.shape == (2, 40, 14))
-    return name
-
-
-@pytest.mark.parametrize("value", [2, -1, 0.5, np.nan, np.inf])
-@pytest.mark.parametrize("column", [8, 11], ids=["action", "next_action"])
-def test_actions_of_the_compiled_memory(contents, column, value, tmp_path):
+@pytest.mark.parametrize("value", [2, -1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("name", ["action", "next_action"])
+def test_actions_of_the_compiled_memory(contents, name, value, tmp_path):
     arrays, description = contents["compiled"]
-    ring = arrays[replay_of(arrays)].copy()
-    ring[1, 3, column] = value
-    array_file.save(tmp_path / "m", {**arrays, replay_of(arrays): ring}, description)
+    changed = arrays[f"replay.{name}"].copy()
+    changed[1, 3] = value
+    array_file.save(tmp_path / "m", {**arrays, f"replay.{name}": changed}, description)
     assert "is damaged: its arrays do not fit" in refused(tmp_path / "m")
+
+
+@pytest.mark.parametrize("value", [0.5, np.nan, np.inf])
+def test_actions_that_are_no_whole_numbers(contents, value, tmp_path):
+    for backend, given in (("host", {"env": Counter}), ("compiled", {})):
+        arrays, description = contents[backend]
+        changed = arrays["replay.action"].astype(np.float32)
+        changed[1, 3] = value
+        array_file.save(tmp_path / "m", {**arrays, "replay.action": changed}, description)
+        assert "is damaged: its arrays do not fit" in refused(tmp_path / "m", **given)
 
 
 @pytest.mark.parametrize("error", [OverflowError, MemoryError, RuntimeError("a\nb" * 999)])
@@ -316,40 +341,27 @@ def test_errors_on_the_way(contents, error, function, monkeypatch, tmp_path):
         raise error
 
     array_file.save(tmp_path / "m", *contents["compiled"])
-    monkeypatch.setattr(f"valuetrack.training.seeds.CompiledTrainer.{function}", fail)
+    monkeypatch.setattr(f"valuetrack.training.compiled_trainer.CompiledTrainer.{function}", fail)
     assert "cannot be used: " in refused(tmp_path / "m")
 
 
 # -- what is saved of the memory ------------------------------------------------------------------
 
 
-def whole_rings(contents, backend):
-    """Return a file's content as older versions wrote it, with the whole rings."""
-    arrays, description = contents[backend]
-    rings = {
-        name: np.zeros((2, 200, *array.shape[2:]), array.dtype)
-        for name, array in arrays.items()
-        if array.shape[:2] == (2, 40)
-    }
-    for name, ring in rings.items():
-        ring[:, :40] = arrays[name]
-    assert len(rings) == (7 if backend == "host" else 1)
-    return {**arrays, **rings}, description
-
-
-@pytest.mark.parametrize(("backend", "env"), [("host", Counter), ("compiled", None)])
-def test_files_with_whole_rings_go_on_the_same_way(contents, backend, env, tmp_path):
-    array_file.save(tmp_path / "new", *contents[backend])
-    array_file.save(tmp_path / "old", *whole_rings(contents, backend))
-    new, old = (load(tmp_path / name, env=env) for name in ("new", "old"))
-    for agent in (new, old):
+@pytest.mark.parametrize(("backend", "env"), [("host", Counter), ("compiled", "CartPole-v1")])
+def test_only_what_is_filled_is_saved_and_goes_on_past_the_end(contents, backend, env, tmp_path):
+    arrays, _ = contents[backend]
+    rings = {name: array for name, array in arrays.items() if name.startswith("replay.")}
+    assert {array.shape[:2] for array in rings.values() if array.ndim > 1} == {(2, 40)}
+    array_file.save(tmp_path / "m", *contents[backend])
+    one, other = (load(tmp_path / "m", env=env) for _ in range(2))
+    for agent in (one, other):
         agent.learn(200)  # past the end of the ring
-    ours, theirs = new.trainer.arrays(), old.trainer.arrays()
+    ours, theirs = one.trainer.arrays(), other.trainer.arrays()
     assert ours.keys() == theirs.keys()
     for name, array in theirs.items():
         np.testing.assert_array_equal(ours[name], array, err_msg=name)
-    rings = [array for array in ours.values() if array.shape[:2] == (2, 200)]
-    assert len(rings) == (7 if backend == "host" else 1)
+    assert {ours[name].shape[:2] for name in rings if ours[name].ndim > 1} == {(2, 200)}
 
 
 # -- from one trainer to the other ----------------------------------------------------------------
@@ -362,11 +374,11 @@ def test_an_agent_of_a_jax_object_goes_on_in_gymnasium(replay, tmp_path):
     env = gymnasium.make("CartPole-v1")
     again = load(tmp_path / "j.vt", env=env)
     assert (again.backend, again.num_timesteps) == ("host", 40)
-    assert again.trainer.updates == agent.trainer.updates > 0
+    assert again.trainer.clock.updates == agent.trainer.clock.updates > 0
     ours, theirs = (one.posterior(np.zeros((3, 4), np.float32)) for one in (again, agent))
     np.testing.assert_allclose(ours.samples, theirs.samples, rtol=1e-4, atol=1e-6)
     again.learn(40)
-    assert again.trainer.updates > agent.trainer.updates
+    assert again.trainer.clock.updates > agent.trainer.clock.updates
 
 
 def test_a_file_without_an_id_says_what_is_so(contents, tmp_path):
@@ -379,7 +391,7 @@ def test_a_file_without_an_id_says_what_is_so(contents, tmp_path):
 
 
 def test_a_network_too_large_for_a_pool_still_has_its_current_sample(monkeypatch):
-    monkeypatch.setattr(opts, "POOL_BYTES", 1)
+    monkeypatch.setattr(settings, "POOL_BYTES", 1)
     agent = LKTD("CartPole-v1", **{**SMALL, "samples": None})
     observation = np.zeros(4, np.float32)
     assert agent.posterior(observation).what == "the initial parameters, not a posterior"

@@ -1,0 +1,25 @@
+"""Train LKTD on CartPole, then ask how sure it is of its Q-values."""
+
+import valuetrack as vt
+
+agent = vt.LKTD(
+    "CartPole-v1",
+    hidden=(32, 32),
+    step_size=1e-4,
+    inner_iterations=2,
+    likelihood_weight=2.0,
+    seed=0,
+)
+agent.learn(10_000)
+
+observation = [0.0, 0.1, 0.02, -0.1]
+action, _ = agent.predict(observation)
+q = agent.posterior(observation)
+low, high = q.interval(0.95)
+print(f"take {action}; Q = {q.mean.round(1)}, 95 % between {low.round(1)} and {high.round(1)}")
+print(f"each action is the best one in {q.policy_probabilities().round(2)} of the samples")
+
+# An interval is only as good as its targets: compare values with what comes of them.
+played = agent.play(episodes=5)
+print(f"value at the start {played.start_values.mean():.1f}")
+print(f"discounted return  {played.discounted_returns.mean():.1f}")
