@@ -32,8 +32,8 @@ from valuetrack.commands.session import (
 )
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.experiments import provenance
-from valuetrack.experiments.run import FORMAT
 from valuetrack.experiments.runner import Unit
+from valuetrack.io.manifest import FORMAT
 from valuetrack.io.run_folder import MANIFEST, RunFolder
 from valuetrack.registry import agent_type, load
 from valuetrack.training.evaluation import Episodes

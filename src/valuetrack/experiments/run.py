@@ -15,10 +15,10 @@ from valuetrack.experiments import measure, provenance
 from valuetrack.experiments.engines import Engine, InlineEngine, LocalEngine
 from valuetrack.experiments.runner import Unit
 from valuetrack.experiments.spec import DEFAULT_PRESET, Experiment, Row, from_manifest
+from valuetrack.io.manifest import FORMAT
 from valuetrack.io.run_folder import MANIFEST, RunFolder, StoreError
 from valuetrack.training.seed_groups import available_cores
 
-FORMAT = 2
 PATIENCE_SECONDS = 0.5
 
 
@@ -51,9 +51,7 @@ def open_or_create(path: str | os.PathLike[str], request: Request, *, resume: bo
     keeps the units it was begun with, and what is finished stays as it is. A row that another
     commit goes on with names both.
     """
-    measure.options_of(request.spec)
-    for row in request.rows:
-        request.spec.row(row)
+    measure.check(request.spec, request.rows)
     if not (Path(path) / MANIFEST).is_file():
         return RunFolder.create(path, _manifest(request))
     folder = RunFolder.open(path)
@@ -135,7 +133,7 @@ def run(
                 advance(event.row, event.steps)
             if stop.is_set():
                 e.stop()
-    return not stop.is_set()
+    return all(folder.is_finished(unit.row, unit.name) for unit in pending)
 
 
 def default_engine(folder: RunFolder) -> Engine:

@@ -14,6 +14,7 @@ from valuetrack.experiments.measure import build_measure
 from valuetrack.experiments.spec import Experiment
 from valuetrack.io.run_folder import Columns, RunFolder, StoreError
 from valuetrack.registry import agent_type
+from valuetrack.training.seed_groups import limited_to
 from valuetrack.types import NDArray
 
 CHECKPOINT_SECONDS = 60.0
@@ -55,13 +56,14 @@ class UnitRun:
         self.unit, self.folder = unit, folder
         row = spec.row(unit.row)
         options = {"samples": 1, **row.options}  # a measure has its own pool, of values
-        self.agent: Agent[Any] = agent_type(row.algorithm)(
-            row.env,
-            seed=unit.first_seed,
-            seeds=unit.seeds,
-            env_options=row.env_options,
-            **options,
-        )
+        with limited_to(1):  # wherever it runs, so that a unit has the same bits everywhere
+            self.agent: Agent[Any] = agent_type(row.algorithm)(
+                row.env,
+                seed=unit.first_seed,
+                seeds=unit.seeds,
+                env_options=row.env_options,
+                **options,
+            )
         self.measure = build_measure(spec, row, self.agent)
         self.agent.trainer.track(self.measure.tracked)
         self.looks = 0

@@ -36,10 +36,10 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
+from valuetrack.api.options import Count
 from valuetrack.api.options import parse as parse_options
 from valuetrack.registry import AGENTS, agent_type
 
-Count = Annotated[int, Field(ge=1)]
 Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 DEFAULT_PRESET = "reference"
 
@@ -112,6 +112,13 @@ class Experiment(Section):
     rows: tuple[Row, ...]
     quick: Quick | None = None
 
+    @model_validator(mode="after")
+    def _ids_differ(self) -> Experiment:
+        ids = [row.id for row in self.rows]
+        if twice := sorted({row_id for row_id in ids if ids.count(row_id) > 1}):
+            raise ValueError(f"two rows have the id {twice[0]!r}")
+        return self
+
     def row(self, row_id: str) -> Row:
         """Return a row by its id."""
         for row in self.rows:
@@ -168,16 +175,16 @@ def resolve(
             raise SpecError(
                 f"{read.name} has no preset {preset!r}; there are {', '.join(presets)}."
             )
-        layers = (read.options, presets[preset])
-        for layer in layers:
+        for layer in (read.options, *presets.values()):
             _check_groups(layer, source)
+        layers = (read.options, presets[preset])
         rows = [_row(read, row, layers, steps) for row in read.rows]
         return Experiment.model_validate(
             {
                 "name": read.name,
                 "measure": read.measure,
                 "seeds_per_unit": seeds_per_unit or read.seeds_per_unit,
-                "rows": [{**row, "label": row.get("label") or _label(row, rows)} for row in rows],
+                "rows": [{"label": _label(row, rows), **row} for row in rows],
                 "quick": read.quick,
             }
         )
@@ -231,7 +238,8 @@ def _check_groups(layer: Mapping[str, Mapping[str, Any]], source: str) -> None:
         if group in AGENTS:
             continue
         if group not in ("all", "samplers"):
-            raise SpecError(f"{source}: options for {group!r}: there is no such algorithm.")
+            known = ", ".join(["all", "samplers", *AGENTS])
+            raise SpecError(f"{source}: there are no options of {group!r}, only of {known}.")
         kinds = [kind for kind in AGENTS.values() if group == "all" or kind.is_sampler]
         for key in options:
             if not any(key in kind.options_type.model_fields for kind in kinds):
@@ -242,9 +250,11 @@ def _label(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
     """Return an algorithm's name, and what sets the row apart from the first of its kind."""
     kind = (row.get("algorithm"), row.get("env"))
     first = next(other for other in rows if (other.get("algorithm"), other.get("env")) == kind)
+    if not all(isinstance(found["options"], dict) for found in (row, first)):
+        return ""  # of no use, as such a row is refused
     own = [
         f"{key} = {value:g}" if isinstance(value, float) else f"{key} = {value}"
-        for key, value in dict(row["options"]).items()
+        for key, value in row["options"].items()
         if first["options"].get(key) != value
     ]
     name = str(row.get("algorithm"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -14,6 +16,9 @@ from valuetrack import rng
 from valuetrack.learner import Learner
 
 Axes = int | None | tuple[int | None, ...]
+
+_CORES: ContextVar[int | None] = ContextVar("cores", default=None)
+"""How many cores trainers that are made now may use; ``None`` for all of them."""
 
 NUMBERS_TOGETHER = 450_000
 """How many numbers the seeds of a group have together: what the caches of a core hold."""
@@ -157,8 +162,24 @@ def seeds_together(params: Any, batch: int) -> int:
     return max(1, NUMBERS_TOGETHER // numbers)
 
 
+@contextlib.contextmanager
+def limited_to(cores: int) -> Iterator[None]:
+    """Let trainers that are made meanwhile use this many cores.
+
+    How seeds are grouped decides how XLA rounds. With a fixed number of cores a training has the
+    same bits on any machine.
+    """
+    before = _CORES.set(cores)
+    try:
+        yield
+    finally:
+        _CORES.reset(before)
+
+
 def default_groups() -> int:
     """Return how many groups compute at the same time: one per core this process may use."""
+    if (limit := _CORES.get()) is not None:
+        return limit
     return available_cores() if jax.default_backend() == "cpu" else 1
 
 

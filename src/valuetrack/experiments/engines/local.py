@@ -1,4 +1,4 @@
-"""Units in processes of this machine, one per core, or one after the other in this process.
+"""Units in processes of this machine, one per core, or one after the other in this one.
 
 Processes rather than threads: XLA's thread pool, shared by several devices in one process, makes
 small computations wait for each other, and pinning a process to a core keeps its caches warm. The
@@ -15,6 +15,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
@@ -23,7 +24,9 @@ from typing import Any, Self
 from valuetrack.experiments import spec as specs
 from valuetrack.experiments.engines.base import Event, WorkerError
 from valuetrack.experiments.runner import Unit, run_unit
+from valuetrack.experiments.spec import SpecError
 from valuetrack.interrupts import ignored
+from valuetrack.io.errors import ModelFileError, StoreError
 from valuetrack.io.run_folder import RunFolder
 
 PATIENCE_SECONDS = 0.5
@@ -104,7 +107,7 @@ class LocalEngine:
         if not alive and not events and self._left:
             self._left = 0
             codes = [process.exitcode for process in self._processes]
-            if any(codes) and not self._stopped:
+            if not self._stopped:
                 raise WorkerError(
                     f"A worker process ended with the exit codes {codes}; run it again."
                 )
@@ -121,44 +124,58 @@ class LocalEngine:
 
 
 class InlineEngine:
-    """Units one after the other in this process: for accelerators, and for looking closely."""
+    """Units one after the other in a thread of this process: for accelerators.
+
+    This thread is left to follow them, so that bars move and Ctrl-C is obeyed meanwhile.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._spec = specs.from_manifest(folder.manifest())
-        self._units: deque[Unit] = deque()
         self._stop = threading.Event()
+        self._events: queue.Queue[Event] = queue.Queue()
+        self._worker = ThreadPoolExecutor(1, "unit")
+        self._units: deque[Future[bool]] = deque()
 
     def __enter__(self) -> Self:
         """Start nothing."""
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object, /) -> None:
-        """Leave nothing behind."""
+        """Ask the unit that runs to save and end, and wait for it."""
+        self._stop.set()
+        self._worker.shutdown(cancel_futures=True)
 
     def submit(self, unit: Unit) -> None:
         """Add a unit."""
-        self._units.append(unit)
+        self._units.append(self._worker.submit(self._run, unit))
+
+    def _run(self, unit: Unit) -> bool:
+        if self._stop.is_set():
+            return False
+
+        def advance(steps: int) -> None:
+            self._events.put(Event(unit.row, steps))
+
+        return run_unit(unit, self._spec, self._folder, advance, self._stop)
 
     def follow(self, seconds: float) -> list[Event]:
-        """Run the next unit to its end."""
-        unit = self._units.popleft()
-        events: list[Event] = []
-        run_unit(
-            unit,
-            self._spec,
-            self._folder,
-            lambda steps: events.append(Event(unit.row, steps)),
-            self._stop,
-        )
+        """Return the progress; raise what a unit raised."""
+        with contextlib.suppress(TimeoutError):
+            self._units[0].result(seconds)
+            self._units.popleft()
+        events = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                events.append(self._events.get_nowait())
         return events
 
     def is_busy(self) -> bool:
-        """Return whether units wait."""
-        return bool(self._units) and not self._stop.is_set()
+        """Return whether there are units that run or wait."""
+        return bool(self._units)
 
     def stop(self) -> None:
-        """Run no further unit."""
+        """Ask the unit that runs to save and end, and run no other."""
         self._stop.set()
 
 
@@ -210,7 +227,13 @@ def _work(path: str, index: int, tasks: Queue[Unit], messages: Queue[Message], h
             run_unit(unit, spec, folder, _tell(messages, unit.row), stop)
             messages.put(("done", unit.row, 0))
     except Exception as error:  # it is told to the parent, which raises it
-        messages.put(("error", f"{type(error).__name__}: {error}", 0))
+        messages.put(("error", _told(error), 0))
+
+
+def _told(error: Exception) -> str:
+    """Return the sentence of an error of ours; another one is named too."""
+    is_ours = isinstance(error, StoreError | SpecError | ModelFileError)
+    return str(error) if is_ours else f"{type(error).__name__}: {error}"
 
 
 def _tell(messages: Queue[Message], row: str) -> Callable[[int], None]:
@@ -228,7 +251,7 @@ def _call(
     try:
         result = function(*arguments, advance=lambda: messages.put(("advance", None)))
     except Exception as error:  # it is told to the parent, which raises it
-        messages.put(("error", f"{type(error).__name__}: {error}"))
+        messages.put(("error", _told(error)))
     else:
         messages.put(("result", result))
 

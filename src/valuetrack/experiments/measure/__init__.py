@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from valuetrack.api.agent import Agent
 from valuetrack.experiments.measure.base import Measure
-from valuetrack.experiments.measure.control import ControlMeasure, ControlOptions
-from valuetrack.experiments.measure.values import ValuesMeasure, ValuesOptions
+from valuetrack.experiments.measure import control, values
 from valuetrack.experiments.spec import Experiment, Row, Section, SpecError, spec_error
 
 
 class _Kind(NamedTuple):
     options: type[Section]
+    plan: Callable[[Any, Row], list[int]]
     build: Callable[[Any, Row, Agent[Any]], Measure]
 
 
 KINDS: dict[str, _Kind] = {
-    "values": _Kind(ValuesOptions, ValuesMeasure),
-    "control": _Kind(ControlOptions, ControlMeasure),
+    "values": _Kind(values.ValuesOptions, values.plan_points, values.ValuesMeasure),
+    "control": _Kind(control.ControlOptions, control.plan_points, control.ControlMeasure),
 }
 
 
 def options_of(spec: Experiment) -> Any:
     """Return the checked options of an experiment's measure."""
     kind = spec.measure.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise SpecError(f"{spec.name} measures {kind!r}; there are {', '.join(KINDS)}.")
     try:
         return KINDS[kind].options.model_validate(spec.measure)
     except ValidationError as error:
         raise spec_error(error, f"{spec.name}: measure") from error
+
+
+def check(spec: Experiment, rows: Sequence[str]) -> None:
+    """Refuse rows that do not exist, or cannot be measured as the experiment wants."""
+    options = options_of(spec)
+    for row in rows:
+        KINDS[spec.measure["kind"]].plan(options, spec.row(row))
 
 
 def build_measure(spec: Experiment, row: Row, agent: Agent[Any]) -> Measure:

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from valuetrack.api.agent import Agent
+from valuetrack.api.options import parse
 from valuetrack.experiments.spec import Row
 from valuetrack.io.run_folder import Columns
+from valuetrack.registry import agent_type
 from valuetrack.types import NDArray
 
 
@@ -80,6 +81,12 @@ class Records:
         }
 
 
-def cycles_of(row: Row, agent: Agent[Any]) -> int:
+def steps_per_cycle(row: Row) -> int:
+    """Return how many environment steps a cycle of a row has."""
+    options = parse(agent_type(row.algorithm).options_type, row.options, row.id)
+    return int(options.steps_per_update * options.environments)
+
+
+def cycles_of(row: Row) -> int:
     """Return how many cycles a row's steps are, rounded up."""
-    return -(-row.steps // agent.trainer.settings.transitions_per_cycle)
+    return -(-row.steps // steps_per_cycle(row))

@@ -30,12 +30,13 @@ class ControlOptions(Section):
     episodes: Count = 5
 
 
-def plan_points(cycles: int, points: int) -> list[int]:
+def plan_points(options: ControlOptions, row: Row) -> list[int]:
     """Return after how many cycles a policy is tried out: evenly, and at the very end.
 
     A training of fewer cycles has a point after each.
     """
-    points = min(points, cycles)
+    cycles = cycles_of(row)
+    points = min(options.points, cycles)
     return [round(cycles * (index + 1) / points) for index in range(points)]
 
 
@@ -51,7 +52,7 @@ class ControlMeasure:
     def __init__(self, options: ControlOptions, row: Row, agent: Agent[Any]) -> None:
         self.options, self.agent = options, agent
         self.tracked: NDArray | None = None
-        self.points = plan_points(cycles_of(row, agent), options.points)
+        self.points = plan_points(options, row)
         self.records = Records()
         self.best = np.full(len(agent.seeds), -np.inf)
         self.best_params = jax.tree.map(np.array, agent.trainer.learned.learner.sampler.params)

@@ -12,8 +12,8 @@ from pydantic import Field
 from valuetrack import metrics, posterior
 from valuetrack.api.agent import Agent
 from valuetrack.envs.indoor_escape import ACTION_NAMES, IndoorEscape, observations, optimal_q
-from valuetrack.experiments.measure.base import Records, cycles_of
-from valuetrack.experiments.spec import Count, Row, Section
+from valuetrack.experiments.measure.base import Records, cycles_of, steps_per_cycle
+from valuetrack.experiments.spec import Count, Row, Section, SpecError
 from valuetrack.io.run_folder import Columns
 from valuetrack.posterior import Pool
 from valuetrack.types import NDArray
@@ -46,6 +46,40 @@ class ValuesOptions(Section):
     ties: Literal["uniform", "reference"] = "reference"
 
 
+def cycles_per_window(options: ValuesOptions, row: Row) -> int:
+    """Return how many cycles a window has.
+
+    Raises
+    ------
+    SpecError
+        If a row's steps do not divide into windows and evaluations.
+    """
+    cycles, pieces = cycles_of(row), options.evaluations_per_final_window
+    window, rest = divmod(cycles, options.windows)
+    if rest or window % pieces:
+        unit = options.windows * pieces * steps_per_cycle(row)
+        raise SpecError(
+            f"The number of steps must be a multiple of {unit:,}, so that it divides into "
+            f"{options.windows} windows of {pieces} evaluations; {row.steps:,} is not."
+        )
+    return window
+
+
+def plan_points(options: ValuesOptions, row: Row) -> list[int]:
+    """Return the ends of all windows, and points within the last ones, in cycles."""
+    window, points = cycles_per_window(options, row), []
+    for index in range(options.windows):
+        pieces = options.evaluations_per_final_window if is_final(options, index) else 1
+        step = window // pieces
+        points += [index * window + step * (piece + 1) for piece in range(pieces)]
+    return points
+
+
+def is_final(options: ValuesOptions, window: int) -> bool:
+    """Return whether a window, counted from 0, is one of the last."""
+    return window >= options.windows - options.final_windows
+
+
 class ValuesMeasure:
     """Compares a sliding pool of the values at all states with the exact ones.
 
@@ -68,8 +102,8 @@ class ValuesMeasure:
         )
         self.truth, self.legal = np.where(q.legal, q.values, 0.0), q.legal
         self.tracked: NDArray | None = observations(env)
-        self.window = self._cycles_per_window(cycles_of(row, agent))
-        self.points = self._plan()
+        self.window = cycles_per_window(options, row)
+        self.points = plan_points(options, row)
         self.records = Records()
         heads = agent.learner.heads
         if options.pool_size % heads:
@@ -80,30 +114,6 @@ class ValuesMeasure:
         # By update, so that the newest ones are easily found; heads count as samples later.
         shape = (options.pool_size // heads, len(agent.seeds), heads, *self.truth.shape)
         self.ring = np.zeros(shape, np.float32)
-
-    def _cycles_per_window(self, cycles: int) -> int:
-        window, rest = divmod(cycles, self.options.windows)
-        pieces = self.options.evaluations_per_final_window
-        if rest or window % pieces:
-            unit = self.options.windows * pieces * self.row.steps // cycles
-            raise ValueError(
-                f"The number of steps must be a multiple of {unit:,}, so that it divides into "
-                f"{self.options.windows} windows of {pieces} evaluations; {self.row.steps:,} is "
-                "not."
-            )
-        return window
-
-    def _plan(self) -> list[int]:
-        """Return the ends of all windows, and points within the last ones."""
-        wanted, points = self.options, []
-        for index in range(wanted.windows):
-            pieces = wanted.evaluations_per_final_window if self._is_final(index) else 1
-            step = self.window // pieces
-            points += [index * self.window + step * (piece + 1) for piece in range(pieces)]
-        return points
-
-    def _is_final(self, window: int) -> bool:
-        return window >= self.options.windows - self.options.final_windows
 
     def collect(self, values: NDArray) -> None:
         """Keep the values of the last updates."""
@@ -119,7 +129,7 @@ class ValuesMeasure:
         trainer = self.agent.trainer
         returns, loss = trainer.take_trace().means()
         window = (self.points[index] - 1) // self.window
-        final = self._is_final(window)
+        final = is_final(self.options, window)
         due = final or (window + 1) % self.options.windows_between_evaluations == 0
         record: dict[str, Any] = {"return": returns, "loss": loss}
         if due and trainer.clock.updates >= len(self.ring):
