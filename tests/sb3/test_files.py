@@ -69,11 +69,11 @@ def test_the_file_holds_tensors_under_names_that_can_be_read(trained, saved):
     with zipfile.ZipFile(saved) as archive:
         tensors = torch.load(io.BytesIO(archive.read("learner.pth")), weights_only=True)
         described = json.loads(archive.read("data"))
-    assert tensors["agent.sampler.params.body.0.w"].shape == (3, 16)
-    assert tensors["agent.target.head.w"].shape == (16, 3)
-    assert tensors["samples.head.b"].shape == (6, 3)
-    assert tensors["agent.sampler.updates"] == trained.learner.updates
-    assert {"key", "diverged"} <= tensors.keys()
+    assert tensors["learned.learner.sampler.params.body.0.w"].shape == (3, 16)
+    assert tensors["learned.learner.target.head.w"].shape == (16, 3)
+    assert tensors["learned.pool.samples.head.b"].shape == (6, 3)
+    assert tensors["learned.learner.sampler.updates"] == trained.learner.updates
+    assert {"key", "learned.diverged"} <= tensors.keys()
     assert described["pseudo_population"] == 20_000
     assert "learner" not in described
 
@@ -81,12 +81,12 @@ def test_the_file_holds_tensors_under_names_that_can_be_read(trained, saved):
 def test_options_change_at_loading(saved):
     model = LKTD.load(saved, env=IdentityEnv(3), step_size=1e-6, exploration_final_eps=0.2)
     assert (model.step_size, model.exploration_final_eps) == (1e-6, 0.2)
-    before = arrays(model)["agent.sampler.params.head.w"]
+    before = arrays(model)["learned.learner.sampler.params.head.w"]
     usual = LKTD.load(saved, env=IdentityEnv(3))
     moved = []
     for each in (model, usual):
         each.learn(24, reset_num_timesteps=False)
-        moved.append(np.abs(arrays(each)["agent.sampler.params.head.w"] - before).max())
+        moved.append(np.abs(arrays(each)["learned.learner.sampler.params.head.w"] - before).max())
     assert 0 < moved[0] < moved[1] / 3  # the loaded model's sampler has the new step
     with pytest.raises(ValueError, match="LKTD's step_size is wrong"):
         LKTD.load(saved, step_size=-1.0)
@@ -121,7 +121,7 @@ def test_parameters_are_taken_and_given(trained, saved):
     other = make(seed=9)
     other.set_parameters(str(saved))
     assert same_bits(trained, other)
-    params = "agent.sampler.params.head.b"
+    params = "learned.learner.sampler.params.head.b"
     wanted = torch.tensor([1.0, 2.0, 3.0])
     other.set_parameters({"learner": {params: wanted}}, exact_match=False)
     wanted += 1  # what the model took is its own
@@ -142,7 +142,10 @@ def test_what_was_given_is_not_changed_by_learning(trained):
     [
         (lambda d: d.pop("key"), "lacks the array 'key'"),
         (lambda d: d.update(surprise=torch.zeros(1)), "no array 'surprise'"),
-        (lambda d: d.update(diverged=torch.zeros(2)), r"'diverged' is \(2,\) of torch.float32"),
+        (
+            lambda d: d.update({"learned.diverged": torch.zeros(2)}),
+            r"'learned.diverged' should be int32 of shape \(\), and is float32 of shape \(2,\)",
+        ),
     ],
     ids=["missing", "unknown", "shape"],
 )

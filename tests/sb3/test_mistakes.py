@@ -17,7 +17,7 @@ from stable_baselines3.dqn.policies import MlpPolicy as TorchPolicy
 
 from tests.sb3.small import make
 from tests.small_envs import Spaced
-from valuetrack.algorithms.options import LKTDOptions
+from valuetrack.agents.lktd import LKTDOptions
 from valuetrack.sb3 import LKTD, SGLD
 from valuetrack.sb3.names import NAMED_BY_SB3, option_defaults
 
@@ -31,7 +31,7 @@ from valuetrack.sb3.names import NAMED_BY_SB3, option_defaults
         ({"hidden": (8,)}, TypeError, r"no 'hidden': give policy_kwargs=dict\(net_arch"),
         ({"learning_rate": 1e-3}, TypeError, "no 'learning_rate': a sampler has a step_size"),
         ({"form": "sarsa"}, TypeError, "does not keep the next action"),
-        ({"seeds": 4}, TypeError, "no 'seeds': train one model a seed"),
+        ({"seeds": 4}, TypeError, "no 'seeds': train one model per seed"),
         ({"step_size": 0.0}, ValueError, "LKTD's step_size is wrong: .* greater than 0"),
         ({"alpha": 1.0}, ValueError, "LKTD's alpha is wrong"),
         ({"latent": "sleepy"}, ValueError, "LKTD's latent is wrong: .*'restart'"),
@@ -90,7 +90,7 @@ def test_numbers_of_numpy_are_numbers():
     model = make(
         gamma=np.float32(0.5), batch_size=np.int64(8), policy_kwargs={"net_arch": [np.int64(4)]}
     )
-    assert model.policy.hidden == (4,)
+    assert model.policy.net_arch == (4,)
 
 
 def test_more_environments_than_steps_between_two_copies_are_told():
