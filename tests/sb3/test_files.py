@@ -14,10 +14,12 @@ pytest.importorskip("stable_baselines3")
 
 import torch
 from stable_baselines3 import DQN
-from stable_baselines3.common.envs import IdentityEnv
+from stable_baselines3.common.envs import FakeImageEnv, IdentityEnv
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
 
 from tests.sb3.small import EVERY, arrays, every_observation, make, same_bits
-from valuetrack.sb3 import ALGORITHMS, LKTD, SGHMC, SGLD
+from valuetrack.sb3 import ALGORITHMS, LKTD, SGHMC, SGLD, CnnPolicy, MlpPolicy
 
 STATES = every_observation(IdentityEnv(3))
 
@@ -177,9 +179,52 @@ def test_another_environment_can_be_set(trained, saved):
         model.set_env(IdentityEnv(4))
 
 
-def test_a_policy_alone_is_not_saved(trained, tmp_path):
-    with pytest.raises(NotImplementedError, match="Save the model itself"):
-        trained.policy.save(tmp_path / "policy")
+def test_a_policy_is_saved_and_loaded_alone(trained, tmp_path):
+    trained.policy.save(tmp_path / "policy")
+    alone = MlpPolicy.load(tmp_path / "policy")
+    np.testing.assert_array_equal(
+        alone.predict(STATES)[0], trained.predict(STATES, deterministic=True)[0]
+    )
+    mine, others = alone.posterior(STATES), trained.posterior(STATES)
+    np.testing.assert_array_equal(mine.samples, others.samples)
+    np.testing.assert_array_equal(mine.weights, others.weights)
+    assert mine.what == "posterior samples of LKTD"
+    evaluate_policy(alone, Monitor(IdentityEnv(3, ep_length=5)), 1, warn=False)
+    other = make(seed=9)
+    other.policy.load_state_dict(alone.state_dict())
+    assert same_bits(trained, other)
+
+
+def test_a_policy_for_images_is_loaded_with_its_network(tmp_path):
+    model = make(
+        SGHMC, FakeImageEnv(screen_height=8, screen_width=8, n_channels=1, discrete=True),
+        "CnnPolicy", friction=0.2, policy_kwargs={
+            "net_arch": [4], "convolutions": [(2, 3, 1)], "activation_fn": torch.nn.Tanh,
+            "normalize_images": False,
+        },
+    )  # fmt: skip
+    model.policy.save(tmp_path / "policy")
+    alone = CnnPolicy.load(tmp_path / "policy")
+    assert not alone.normalize_images
+    assert alone.learner.functions is model.learner.functions
+    picture = model.observation_space.sample()
+    np.testing.assert_array_equal(alone.posterior(picture).latest, model.posterior(picture).latest)
+
+
+def test_a_schedule_of_steps_is_saved_and_weights_the_samples(tmp_path):
+    schedule = {"schedule": "polynomial", "initial": 1e-4, "power": 0.5}
+    model = make(step_size=schedule).learn(80)
+    weights = model.posterior(STATES).weights
+    assert (np.diff(weights) < 0).all()
+    model.save(tmp_path / "model")
+    loaded = LKTD.load(tmp_path / "model")
+    assert loaded.step_size == schedule
+    np.testing.assert_array_equal(loaded.posterior(STATES).weights, weights)
+    model.policy.save(tmp_path / "policy")
+    assert MlpPolicy.load(tmp_path / "policy").learner.functions is model.learner.functions
+
+
+def test_a_state_is_no_vector(trained):
     with pytest.raises(NotImplementedError, match="by their names"):
         trained.policy.parameters_to_vector()
     with pytest.raises(NotImplementedError, match="by their names"):

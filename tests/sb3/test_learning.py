@@ -156,7 +156,12 @@ def test_as_many_updates_as_an_episode_had_steps():
     fixed = make(gradient_steps=3)
     assert fixed._updates_of_calls(3) == [3]
     many = make(gradient_steps=200)
-    assert many._updates_of_calls(200) == [64, 64, 64, 8]  # the batches of one piece are held together
+    assert many._updates_of_calls(200) == [
+        64,
+        64,
+        64,
+        8,
+    ]  # the batches of one piece are held together
 
 
 def test_exploration_falls_and_draws_every_action():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +20,9 @@ from stable_baselines3.dqn.policies import MlpPolicy as TorchPolicy
 
 from tests.sb3.small import make
 from tests.small_envs import Spaced
+from valuetrack import registry
 from valuetrack.agents.lktd import LKTDOptions
-from valuetrack.sb3 import LKTD, SGLD
+from valuetrack.sb3 import ALGORITHMS, LKTD, SGLD
 from valuetrack.sb3.names import NAMED_BY_SB3, option_defaults
 
 
@@ -46,7 +50,12 @@ from valuetrack.sb3.names import NAMED_BY_SB3, option_defaults
         ({"policy_kwargs": {"net_arch": 8}}, ValueError, "net_arch is a list of layer widths"),
         ({"policy_kwargs": {"net_arch": [0]}}, ValueError, "net_arch is a list of layer widths"),
         ({"policy_kwargs": {"activation_fn": "sine"}}, ValueError, "activation_fn is one of relu"),
-        ({"policy_kwargs": {"normalize_images": False}}, TypeError, "no 'normalize_images' here"),
+        (
+            {"policy_kwargs": {"convolutions": [(4, 3, 1)]}},
+            ValueError,
+            "convolutions are for CnnPolicy, not for MlpPolicy",
+        ),
+        ({"policy_kwargs": {"optimizer_class": None}}, TypeError, "no 'optimizer_class' here"),
         ({"train_freq": (1, "year")}, ValueError, "'step' or 'episode'"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -128,6 +137,27 @@ def test_every_option_of_valuetracks_class_has_a_place():
     assert model.step_size == 2e-5
     assert model.pseudo_population == LKTDOptions().pseudo_population
     assert not hasattr(make(SGLD), "alpha")
+
+
+@pytest.mark.parametrize("missing", ["tqdm", "rich"])
+def test_a_progress_bar_without_its_packages_names_the_extra(missing, monkeypatch):
+    model = make()
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=r"tqdm and rich: pip install 'valuetrack\[sb3\]'"):
+        model.learn(1, progress_bar=True)
+
+
+def test_the_extra_brings_what_sb3_needs():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    extra = project["project"]["optional-dependencies"]["sb3"]
+    assert {"tqdm", "rich"} <= {re.split("[<>=]", each)[0] for each in extra}
+    assert "tensorboard>=2.21" in extra  # those before import pkg_resources, gone in setuptools 82
+
+
+def test_every_sampler_of_the_registry_is_here():
+    own = {name: kind for name, kind in registry.AGENTS.items() if kind.is_sampler}
+    assert {name: kind.agent for name, kind in ALGORITHMS.items()} == own
+    assert all(ALGORITHMS[name].__name__ == kind.__name__ for name, kind in own.items())
 
 
 def test_without_sb3_the_extra_is_named(monkeypatch):

@@ -88,6 +88,8 @@ class ValuePolicy(BasePolicy):
         self.inputs = self._make_inputs(
             observation_space if normalize_images else _with_float_images(observation_space)
         )
+        if convolutions is not None and not self.inputs.is_image:
+            raise ValueError(f"convolutions are for CnnPolicy, not for {type(self).__name__}.")
         self.first_action = action_offset(action_space)
         if agent is not None:
             self.start(agent_type(agent), options or {}, seed=0)
