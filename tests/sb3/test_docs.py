@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("stable_baselines3")
 
-from valuetrack.algorithms.options import LKTDOptions
+from valuetrack.agents.lktd import LKTDOptions
 from valuetrack.sb3.names import NAMED_BY_SB3
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sb3.md").read_text(encoding="utf-8")

@@ -14,10 +14,12 @@ pytest.importorskip("stable_baselines3")
 
 import torch
 from stable_baselines3 import DQN
-from stable_baselines3.common.envs import IdentityEnv
+from stable_baselines3.common.envs import FakeImageEnv, IdentityEnv
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
 
 from tests.sb3.small import EVERY, arrays, every_observation, make, same_bits
-from valuetrack.sb3 import ALGORITHMS, LKTD, SGHMC, SGLD
+from valuetrack.sb3 import ALGORITHMS, LKTD, SGHMC, SGLD, CnnPolicy, MlpPolicy
 
 STATES = every_observation(IdentityEnv(3))
 
@@ -69,11 +71,11 @@ def test_the_file_holds_tensors_under_names_that_can_be_read(trained, saved):
     with zipfile.ZipFile(saved) as archive:
         tensors = torch.load(io.BytesIO(archive.read("learner.pth")), weights_only=True)
         described = json.loads(archive.read("data"))
-    assert tensors["agent.sampler.params.body.0.w"].shape == (3, 16)
-    assert tensors["agent.target.head.w"].shape == (16, 3)
-    assert tensors["samples.head.b"].shape == (6, 3)
-    assert tensors["agent.sampler.updates"] == trained.learner.updates
-    assert {"key", "diverged"} <= tensors.keys()
+    assert tensors["learned.learner.sampler.params.body.0.w"].shape == (3, 16)
+    assert tensors["learned.learner.target.head.w"].shape == (16, 3)
+    assert tensors["learned.pool.samples.head.b"].shape == (6, 3)
+    assert tensors["learned.learner.sampler.updates"] == trained.learner.updates
+    assert {"key", "learned.diverged"} <= tensors.keys()
     assert described["pseudo_population"] == 20_000
     assert "learner" not in described
 
@@ -81,12 +83,12 @@ def test_the_file_holds_tensors_under_names_that_can_be_read(trained, saved):
 def test_options_change_at_loading(saved):
     model = LKTD.load(saved, env=IdentityEnv(3), step_size=1e-6, exploration_final_eps=0.2)
     assert (model.step_size, model.exploration_final_eps) == (1e-6, 0.2)
-    before = arrays(model)["agent.sampler.params.head.w"]
+    before = arrays(model)["learned.learner.sampler.params.head.w"]
     usual = LKTD.load(saved, env=IdentityEnv(3))
     moved = []
     for each in (model, usual):
         each.learn(24, reset_num_timesteps=False)
-        moved.append(np.abs(arrays(each)["agent.sampler.params.head.w"] - before).max())
+        moved.append(np.abs(arrays(each)["learned.learner.sampler.params.head.w"] - before).max())
     assert 0 < moved[0] < moved[1] / 3  # the loaded model's sampler has the new step
     with pytest.raises(ValueError, match="LKTD's step_size is wrong"):
         LKTD.load(saved, step_size=-1.0)
@@ -121,7 +123,7 @@ def test_parameters_are_taken_and_given(trained, saved):
     other = make(seed=9)
     other.set_parameters(str(saved))
     assert same_bits(trained, other)
-    params = "agent.sampler.params.head.b"
+    params = "learned.learner.sampler.params.head.b"
     wanted = torch.tensor([1.0, 2.0, 3.0])
     other.set_parameters({"learner": {params: wanted}}, exact_match=False)
     wanted += 1  # what the model took is its own
@@ -142,7 +144,10 @@ def test_what_was_given_is_not_changed_by_learning(trained):
     [
         (lambda d: d.pop("key"), "lacks the array 'key'"),
         (lambda d: d.update(surprise=torch.zeros(1)), "no array 'surprise'"),
-        (lambda d: d.update(diverged=torch.zeros(2)), r"'diverged' is \(2,\) of torch.float32"),
+        (
+            lambda d: d.update({"learned.diverged": torch.zeros(2)}),
+            r"'learned.diverged' should be int32 of shape \(\), and is float32 of shape \(2,\)",
+        ),
     ],
     ids=["missing", "unknown", "shape"],
 )
@@ -174,9 +179,52 @@ def test_another_environment_can_be_set(trained, saved):
         model.set_env(IdentityEnv(4))
 
 
-def test_a_policy_alone_is_not_saved(trained, tmp_path):
-    with pytest.raises(NotImplementedError, match="Save the model itself"):
-        trained.policy.save(tmp_path / "policy")
+def test_a_policy_is_saved_and_loaded_alone(trained, tmp_path):
+    trained.policy.save(tmp_path / "policy")
+    alone = MlpPolicy.load(tmp_path / "policy")
+    np.testing.assert_array_equal(
+        alone.predict(STATES)[0], trained.predict(STATES, deterministic=True)[0]
+    )
+    mine, others = alone.posterior(STATES), trained.posterior(STATES)
+    np.testing.assert_array_equal(mine.samples, others.samples)
+    np.testing.assert_array_equal(mine.weights, others.weights)
+    assert mine.what == "posterior samples of LKTD"
+    evaluate_policy(alone, Monitor(IdentityEnv(3, ep_length=5)), 1, warn=False)
+    other = make(seed=9)
+    other.policy.load_state_dict(alone.state_dict())
+    assert same_bits(trained, other)
+
+
+def test_a_policy_for_images_is_loaded_with_its_network(tmp_path):
+    model = make(
+        SGHMC, FakeImageEnv(screen_height=8, screen_width=8, n_channels=1, discrete=True),
+        "CnnPolicy", friction=0.2, policy_kwargs={
+            "net_arch": [4], "convolutions": [(2, 3, 1)], "activation_fn": torch.nn.Tanh,
+            "normalize_images": False,
+        },
+    )  # fmt: skip
+    model.policy.save(tmp_path / "policy")
+    alone = CnnPolicy.load(tmp_path / "policy")
+    assert not alone.normalize_images
+    assert alone.learner.functions is model.learner.functions
+    picture = model.observation_space.sample()
+    np.testing.assert_array_equal(alone.posterior(picture).latest, model.posterior(picture).latest)
+
+
+def test_a_schedule_of_steps_is_saved_and_weights_the_samples(tmp_path):
+    schedule = {"schedule": "polynomial", "initial": 1e-4, "power": 0.5}
+    model = make(step_size=schedule).learn(80)
+    weights = model.posterior(STATES).weights
+    assert (np.diff(weights) < 0).all()
+    model.save(tmp_path / "model")
+    loaded = LKTD.load(tmp_path / "model")
+    assert loaded.step_size == schedule
+    np.testing.assert_array_equal(loaded.posterior(STATES).weights, weights)
+    model.policy.save(tmp_path / "policy")
+    assert MlpPolicy.load(tmp_path / "policy").learner.functions is model.learner.functions
+
+
+def test_a_state_is_no_vector(trained):
     with pytest.raises(NotImplementedError, match="by their names"):
         trained.policy.parameters_to_vector()
     with pytest.raises(NotImplementedError, match="by their names"):

@@ -21,7 +21,7 @@ import valuetrack as vt
 from tests.sb3.small import EVERY, QUICK, arrays, every_observation, make, same_bits
 from tests.small_envs import Counter
 from valuetrack import rng
-from valuetrack.algorithms import Estimate
+from valuetrack.api.estimate import Estimate
 from valuetrack.sb3 import ALGORITHMS
 from valuetrack.types import Transition
 
@@ -59,14 +59,14 @@ def test_the_same_seed_gives_the_same_bits(name):
     )
     assert one.learner.updates == 10
     assert same_bits(one, again)
-    params = "agent.sampler.params.head.w"
+    params = "learned.learner.sampler.params.head.w"
     assert not np.array_equal(arrays(one)[params], arrays(other)[params])
 
 
 def test_the_three_are_three_samplers():
     models = [make(kind).learn(24) for kind in ALGORITHMS.values()]
     assert [model.learner.updates for model in models] == [1, 1, 1]
-    learned = [arrays(model)["agent.sampler.params.head.w"] for model in models]
+    learned = [arrays(model)["learned.learner.sampler.params.head.w"] for model in models]
     for one, other in itertools.combinations(learned, 2):
         assert not np.array_equal(one, other)
 
@@ -86,10 +86,10 @@ def test_it_starts_with_the_network_of_valuetracks_own_class():
 
 def test_updates_are_those_of_the_agent_one_after_the_other():
     model = make(seed=7).learn(16)  # fills the buffer
-    learner, update = model.learner, jax.jit(model.learner.programs.agent.update)
+    learner, update = model.learner, jax.jit(model.learner.functions.learner.update)
     np.random.seed(11)  # noqa: NPY002 - SB3's buffer draws from this generator
     batches = model._draw(3, 4)
-    state = jax.tree.map(np.array, learner.state.agent)
+    state = jax.tree.map(np.array, learner.state.learned.learner)
     done, keys = learner.updates, jax.random.split(rng.key(7), 3)
     for index in range(3):
         batch = Transition(*(field[index] for field in batches))
@@ -98,14 +98,14 @@ def test_updates_are_those_of_the_agent_one_after_the_other():
         state = updated._replace(target=state.target)
     learner.update(batches)
     for mine, expected in zip(
-        jax.tree.leaves(learner.state.agent), jax.tree.leaves(state), strict=True
+        jax.tree.leaves(learner.state.learned.learner), jax.tree.leaves(state), strict=True
     ):
         np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_target_is_copied_by_the_clock_of_environment_steps():
     model = make(learning_starts=0, target_update_interval=10, train_freq=5)
-    params, target = "agent.sampler.params.head.w", "agent.target.head.w"
+    params, target = "learned.learner.sampler.params.head.w", "learned.learner.target.head.w"
     start = arrays(model)[target]
     model.learn(5)
     assert np.array_equal(arrays(model)[target], start)
@@ -119,7 +119,7 @@ def test_the_target_is_copied_by_the_clock_of_environment_steps():
 def test_with_several_environments_the_clock_counts_their_steps():
     env = DummyVecEnv([lambda: IdentityEnv(3)] * 2)
     model = make(env=env, learning_starts=0, target_update_interval=10, train_freq=1)
-    target = "agent.target.head.w"
+    target = "learned.learner.target.head.w"
     start = arrays(model)[target]
     model.learn(8)  # four calls, eight steps
     assert np.array_equal(arrays(model)[target], start)
@@ -151,12 +151,17 @@ def test_as_many_updates_as_an_episode_had_steps():
     model.learn(1)
     assert model.num_timesteps > 5
     assert model.learner.updates == model._n_updates == model.num_timesteps
-    assert model._pieces(200) == [64, 64, 64, 8]
-    assert model._pieces(7) == [4, 2, 1]
+    assert model._updates_of_calls(200) == [64, 64, 64, 8]
+    assert model._updates_of_calls(7) == [4, 2, 1]
     fixed = make(gradient_steps=3)
-    assert fixed._pieces(3) == [3]
+    assert fixed._updates_of_calls(3) == [3]
     many = make(gradient_steps=200)
-    assert many._pieces(200) == [64, 64, 64, 8]  # the batches of one piece are held together
+    assert many._updates_of_calls(200) == [
+        64,
+        64,
+        64,
+        8,
+    ]  # the batches of one piece are held together
 
 
 def test_exploration_falls_and_draws_every_action():
@@ -196,14 +201,14 @@ def test_a_seed_set_later_decides_exploration_and_noise():
 
 def test_ctrl_c_in_an_update_leaves_a_whole_model(tmp_path, monkeypatch):
     model = make(env="CartPole-v1").learn(40)
-    update = model.learner.programs.update
+    update = model.learner.functions.update
 
     def pressed(state, batches):
         result = update(state, batches)
         signal.raise_signal(signal.SIGINT)  # the old state is gone, the new one not yet assigned
         return result
 
-    monkeypatch.setattr(model.learner.programs, "update", pressed)
+    monkeypatch.setattr(model.learner.functions, "update", pressed)
     done = model.learner.updates
     with pytest.raises(KeyboardInterrupt):
         model.learn(200, reset_num_timesteps=False)

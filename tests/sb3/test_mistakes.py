@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +20,9 @@ from stable_baselines3.dqn.policies import MlpPolicy as TorchPolicy
 
 from tests.sb3.small import make
 from tests.small_envs import Spaced
-from valuetrack.algorithms.options import LKTDOptions
-from valuetrack.sb3 import LKTD, SGLD
+from valuetrack import registry
+from valuetrack.agents.lktd import LKTDOptions
+from valuetrack.sb3 import ALGORITHMS, LKTD, SGLD
 from valuetrack.sb3.names import NAMED_BY_SB3, option_defaults
 
 
@@ -31,7 +35,7 @@ from valuetrack.sb3.names import NAMED_BY_SB3, option_defaults
         ({"hidden": (8,)}, TypeError, r"no 'hidden': give policy_kwargs=dict\(net_arch"),
         ({"learning_rate": 1e-3}, TypeError, "no 'learning_rate': a sampler has a step_size"),
         ({"form": "sarsa"}, TypeError, "does not keep the next action"),
-        ({"seeds": 4}, TypeError, "no 'seeds': train one model a seed"),
+        ({"seeds": 4}, TypeError, "no 'seeds': train one model per seed"),
         ({"step_size": 0.0}, ValueError, "LKTD's step_size is wrong: .* greater than 0"),
         ({"alpha": 1.0}, ValueError, "LKTD's alpha is wrong"),
         ({"latent": "sleepy"}, ValueError, "LKTD's latent is wrong: .*'restart'"),
@@ -46,7 +50,12 @@ from valuetrack.sb3.names import NAMED_BY_SB3, option_defaults
         ({"policy_kwargs": {"net_arch": 8}}, ValueError, "net_arch is a list of layer widths"),
         ({"policy_kwargs": {"net_arch": [0]}}, ValueError, "net_arch is a list of layer widths"),
         ({"policy_kwargs": {"activation_fn": "sine"}}, ValueError, "activation_fn is one of relu"),
-        ({"policy_kwargs": {"normalize_images": False}}, TypeError, "no 'normalize_images' here"),
+        (
+            {"policy_kwargs": {"convolutions": [(4, 3, 1)]}},
+            ValueError,
+            "convolutions are for CnnPolicy, not for MlpPolicy",
+        ),
+        ({"policy_kwargs": {"optimizer_class": None}}, TypeError, "no 'optimizer_class' here"),
         ({"train_freq": (1, "year")}, ValueError, "'step' or 'episode'"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -90,7 +99,7 @@ def test_numbers_of_numpy_are_numbers():
     model = make(
         gamma=np.float32(0.5), batch_size=np.int64(8), policy_kwargs={"net_arch": [np.int64(4)]}
     )
-    assert model.policy.hidden == (4,)
+    assert model.policy.net_arch == (4,)
 
 
 def test_more_environments_than_steps_between_two_copies_are_told():
@@ -128,6 +137,27 @@ def test_every_option_of_valuetracks_class_has_a_place():
     assert model.step_size == 2e-5
     assert model.pseudo_population == LKTDOptions().pseudo_population
     assert not hasattr(make(SGLD), "alpha")
+
+
+@pytest.mark.parametrize("missing", ["tqdm", "rich"])
+def test_a_progress_bar_without_its_packages_names_the_extra(missing, monkeypatch):
+    model = make()
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=r"tqdm and rich: pip install 'valuetrack\[sb3\]'"):
+        model.learn(1, progress_bar=True)
+
+
+def test_the_extra_brings_what_sb3_needs():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    extra = project["project"]["optional-dependencies"]["sb3"]
+    assert {"tqdm", "rich"} <= {re.split("[<>=]", each)[0] for each in extra}
+    assert "tensorboard>=2.21" in extra  # those before import pkg_resources, gone in setuptools 82
+
+
+def test_every_sampler_of_the_registry_is_here():
+    own = {name: kind for name, kind in registry.AGENTS.items() if kind.is_sampler}
+    assert {name: kind.agent for name, kind in ALGORITHMS.items()} == own
+    assert all(ALGORITHMS[name].__name__ == kind.__name__ for name, kind in own.items())
 
 
 def test_without_sb3_the_extra_is_named(monkeypatch):

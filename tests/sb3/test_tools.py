@@ -15,6 +15,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+import valuetrack as vt
 from tests.sb3.small import make, same_bits
 from tests.small_envs import Counter, Picture, Spaced
 from valuetrack.sb3 import LKTD
@@ -64,6 +65,60 @@ def test_tensorboard_files_are_written(tmp_path):
     assert model.logger.name_to_value.keys() >= {"train/loss", "rollout/exploration_rate"}
 
 
+@pytest.mark.filterwarnings("ignore:rich is experimental")  # as SB3 does, outside of pytest
+def test_a_progress_bar_is_shown(capsys):
+    pytest.importorskip("tqdm")
+    assert make(learning_starts=100).learn(12, progress_bar=True).num_timesteps == 12
+    assert "12/12" in "".join(capsys.readouterr())
+
+
+def test_net_arch_none_is_the_default_network():
+    usual, none = (make(policy_kwargs=kwargs) for kwargs in (None, {"net_arch": None}))
+    assert same_bits(usual, none)
+    assert usual.learner.functions.options.hidden == (256, 256)
+    linear = make(policy_kwargs={"net_arch": []})
+    assert linear.learner.functions.options.hidden == ()
+
+
+def test_images_are_divided_unless_told_otherwise():
+    env = FakeImageEnv(screen_height=8, screen_width=8, n_channels=1, discrete=True)
+    kwargs = {"net_arch": [4], "activation_fn": "relu"}
+    for policy in ("CnnPolicy", "MlpPolicy"):
+        usual, raw = (
+            make(env=env, policy=policy, policy_kwargs={**kwargs, "normalize_images": divided})
+            for divided in (True, False)
+        )
+        picture = env.observation_space.sample()
+        small, large = (model.posterior(picture).latest for model in (usual, raw))
+        # Biases begin at zero, so the network is homogeneous.
+        np.testing.assert_allclose(large, 255 * small, rtol=1e-4)
+        assert raw.learn(8)._draw(1, 2).observation.dtype == np.float32
+    model = make(
+        env=Spaced(MIXED), policy="MultiInputPolicy", policy_kwargs={"normalize_images": False}
+    ).learn(8)
+    assert model._draw(1, 8).observation.max() > 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"init": "pytorch"}, {"init": "prior"}, {"init": "normal", "init_sd": 2.0}]
+)
+def test_the_first_parameters_are_drawn_as_told(options):
+    mine, own = make(**options), vt.LKTD("CartPole-v1", hidden=(16,), seed=0, **options)
+    assert not np.array_equal(mine.posterior(np.array(0)).latest, make().posterior(0).latest)
+    model, seen = make(env="CartPole-v1", **options), np.array([0.1, -0.2, 0.03, 0.4], np.float32)
+    np.testing.assert_allclose(
+        model.posterior(seen).latest, own.posterior(seen).latest, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_double_q_learning_and_the_priors_phase_in_change_what_is_learned():
+    common = {"step_size": 1e-3, "prior_narrow_sd": 0.05, "target_update_interval": 100}
+    changes = [{}, {"double": True}, {"prior_phase_in": 20}]
+    plain, double, phased = (make(**common, **change).learn(100) for change in changes)
+    assert not same_bits(plain, double)
+    assert not same_bits(plain, phased)
+
+
 def test_images_are_learned_with_convolutions(tmp_path):
     model = make(
         env=Picture(side=6), policy="CnnPolicy", step_size=2e-3, gamma=0.0, train_freq=1,
@@ -85,15 +140,13 @@ def test_images_are_learned_with_convolutions(tmp_path):
 
 def test_images_of_sb3s_tests_run_with_and_without_convolutions():
     env = FakeImageEnv(screen_height=12, screen_width=10, n_channels=3, discrete=True)
-    layers, convolutions = {"net_arch": [8]}, {"convolutions": [(4, 3, 2)]}
-    for policy, shape in [("CnnPolicy", (12, 10, 3)), ("MlpPolicy", (360,))]:
-        network = {**layers, **convolutions} if policy == "CnnPolicy" else layers
+    flat, convolved = {"net_arch": [8]}, {"net_arch": [8], "convolutions": [(4, 3, 2)]}
+    cases = [("CnnPolicy", (12, 10, 3), convolved), ("MlpPolicy", (360,), flat)]
+    for policy, shape, network in cases:
         model = make(env=env, policy=policy, policy_kwargs=network, buffer_size=60).learn(8)
         assert model.policy.task.shape == shape
         encoded = model._draw(1, 2).observation
         assert encoded.max() <= (255 if policy == "CnnPolicy" else 1.0)
-    with pytest.raises(ValueError, match="`convolutions` are for images"):
-        make(env=env, policy="MlpPolicy", policy_kwargs={**layers, **convolutions}, buffer_size=60)
 
 
 MIXED = spaces.Dict(

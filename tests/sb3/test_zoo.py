@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -15,19 +13,14 @@ pytest.importorskip("rl_zoo3")
 import yaml
 from stable_baselines3.common.envs import FakeImageEnv
 
-from valuetrack.algorithms import ALGORITHMS as OWN
-from valuetrack.experiments.control_spec import parse_control
+from valuetrack import registry
+from valuetrack.experiments import spec
 from valuetrack.sb3 import ALGORITHMS
 from valuetrack.sb3.names import option_defaults
 from valuetrack.zoo import HYPERPARAMETERS
 from valuetrack.zoo.__main__ import main, with_own_hyperparameters
 
-EXPERIMENT = Path(__file__).parents[2] / "experiments" / "classic_control.toml"
-ROWS = {
-    row.env: row
-    for row in parse_control(tomllib.loads(EXPERIMENT.read_text("utf-8")), "the tasks").rows
-    if row.algorithm == "lktd"
-}
+ROWS = {row.env: row for row in spec.load("classic-control").rows if row.algorithm == "lktd"}
 SMALL = ["-params", "samples:5", "learning_starts:40", "policy_kwargs:{'net_arch': [8]}"]
 
 
@@ -39,11 +32,10 @@ def hyperparameters(algorithm):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_zoo_has_the_values_of_the_experiment(algorithm, env):
     options, row = ROWS[env].options, ROWS[env]
-    own = {
-        name: options[name] for name in option_defaults(OWN["sgld"].options_type) if name in options
-    }
+    shared = option_defaults(registry.SGLD.options_type)
+    own = {name: options[name] for name in shared if name in options}
     if algorithm == "sghmc":
-        friction = OWN["sghmc"].options_type().friction
+        friction = registry.SGHMC.options_type().friction
         own |= {"friction": friction, "step_size": pytest.approx(options["step_size"] * friction)}
     steps_per_update = options["steps_per_update"] / options["updates_per_cycle"]
     assert hyperparameters(algorithm)[env] == {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import importlib.util
 import inspect
 import warnings
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
@@ -18,44 +16,27 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, Schedule
 from stable_baselines3.common.utils import LinearSchedule
 
-from valuetrack.algorithms import ALGORITHMS, Algorithm, Estimate
-from valuetrack.algorithms.build import Task, loop_settings
-from valuetrack.algorithms.estimate import INITIAL
-from valuetrack.algorithms.options import Options, parse
+from valuetrack.api.agent import Agent
+from valuetrack.api.estimate import Estimate
 from valuetrack.replay import host_transitions
-from valuetrack.sb3.learner import ModelLearner, Programs
+from valuetrack.sb3.learner import ModelLearner
 from valuetrack.sb3.names import (
+    COUNTS,
+    SHARES,
     check_count,
-    check_loaded_names,
     check_names,
     check_share,
     option_defaults,
 )
 from valuetrack.sb3.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, ValuePolicy
-from valuetrack.types import Transition
+from valuetrack.types import NDArray, Transition
 
-NDArray = npt.NDArray[Any]
-
-LARGEST_PIECE = 64
-"""How many updates one call makes at most: their batches are drawn and held together."""
-SHARES = ("gamma", "exploration_fraction", "exploration_initial_eps", "exploration_final_eps")
-COUNTS = ("batch_size", "buffer_size", "target_update_interval")
-
-
-@functools.lru_cache(maxsize=8)
-def programs(algorithm: str, task: Task, options: Options) -> Programs:
-    """Return an agent's functions; models with the same options compile them once."""
-    agent = ALGORITHMS[algorithm].build(task, options)
-    settings = loop_settings(options, agent, seeds=1)
-    return Programs(agent, settings.pool_size, settings.thinning)
-
-
-def _load_arguments() -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(OffPolicyAlgorithm.load).parameters
+UPDATES_PER_CALL = 64
+"""How many updates one compiled call makes at most; their batches are in memory together."""
 
 
 class SamplingAlgorithm(OffPolicyAlgorithm):
-    """Q-learning by a sampler of the posterior of the network's parameters.
+    """Q-learning by sampling from the posterior of the network's parameters.
 
     Parameters
     ----------
@@ -68,19 +49,26 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
     replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage
         As in SB3's DQN.
     target_update_interval
-        Environment steps between two copies of the parameters to the target network.
+        The target network is refreshed every this many environment steps.
     exploration_fraction, exploration_initial_eps, exploration_final_eps
-        As in SB3's DQN: over which share of the training epsilon falls, from where and to where.
+        As in SB3's DQN: the share of the training over which epsilon falls, from where to where.
     policy_kwargs
-        ``net_arch``, ``activation_fn`` and, for images, ``convolutions``.
+        ``net_arch``, ``activation_fn``, ``normalize_images`` and, for images, ``convolutions``.
     stats_window_size, tensorboard_log, verbose, seed
         As in all of SB3.
     device
-        There for SB3's sake: the arrays are JAX's, which chooses its own device.
+        Accepted and not used: the arrays are JAX's, which chooses its own device.
     **options
-        Those of the sampler, with the names and defaults that valuetrack's own class has:
-        ``step_size``, ``pseudo_population``, ``observation_sd``, ``prior_sd``, ...,
-        and ``samples`` and ``thinning`` for the pool behind :meth:`posterior`.
+        Those of the sampler, with the names and defaults of valuetrack's own class:
+        ``step_size`` (a number or a schedule), ``pseudo_population``, ``prior_sd``, ``init``,
+        ``double``, ..., and ``samples`` and ``thinning`` for the pool behind :meth:`posterior`.
+
+    Examples
+    --------
+    >>> from valuetrack.sb3 import LKTD
+    >>> model = LKTD("MlpPolicy", "CartPole-v1", samples=10, seed=0).learn(100)
+    >>> model.posterior(model.get_env().reset()).mean.shape
+    (1, 2)
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -88,8 +76,8 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         "CnnPolicy": CnnPolicy,
         "MultiInputPolicy": MultiInputPolicy,
     }
-    core: ClassVar[type[Algorithm]]
-    """valuetrack's own class of this algorithm: its options, its agent, its name."""
+    agent: ClassVar[type[Agent[Any]]]
+    """valuetrack's own class of this algorithm: its name, its options, its learner."""
 
     policy: ValuePolicy
     learner: ModelLearner
@@ -124,15 +112,15 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         **options: Any,
     ) -> None:
         del device
-        self.algorithm = self.core.name
-        defaults = option_defaults(self.core.options_type)
+        self.algorithm = self.agent.name
+        defaults = option_defaults(self.agent.options_type)
         check_names(options, defaults, type(self).__name__)
-        # As attributes each, so that SB3 saves them and `load(path, step_size=...)` changes them.
+        # One attribute each, so that SB3 saves them and `load(path, step_size=...)` changes them.
         self.__dict__.update(defaults | options)
         super().__init__(
             policy,
             env,
-            learning_rate=0.0,  # for an optimiser, which there is not
+            learning_rate=0.0,  # there is no optimiser
             buffer_size=buffer_size,
             learning_starts=learning_starts,
             batch_size=batch_size,
@@ -172,7 +160,9 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:
-        """Train for so many environment steps, as every algorithm of SB3 does."""
+        """Train for a number of environment steps, as every algorithm of SB3 does."""
+        if progress_bar and not all(map(importlib.util.find_spec, ("tqdm", "rich"))):
+            raise ImportError("progress_bar needs tqdm and rich: pip install 'valuetrack[sb3]'.")
         return super().learn(
             total_timesteps,
             callback,
@@ -183,11 +173,11 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         )
 
     def train(self, gradient_steps: int, batch_size: int = 64) -> None:
-        """Make so many updates, each on a batch drawn from the replay buffer."""
+        """Make updates, each on a batch drawn from the replay buffer."""
         was_finite = self.learner.diverged < 0
         residuals = [
             self.learner.update(self._draw(updates, batch_size))
-            for updates in self._pieces(gradient_steps)
+            for updates in self._updates_of_calls(gradient_steps)
         ]
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
@@ -195,7 +185,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         if was_finite and self.learner.diverged >= 0:
             warnings.warn(
                 f"{type(self).__name__} diverged at update {self.learner.diverged}: its values are "
-                "no numbers from there on; use a smaller step size.",
+                "NaN from then on; use a smaller step size.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -207,9 +197,10 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         episode_start: NDArray | None = None,
         deterministic: bool = False,
     ) -> tuple[NDArray, tuple[NDArray, ...] | None]:
-        """Choose an action by the current sample; explore with the present epsilon if not told.
+        """Choose an action by the current sample.
 
-        Each observation of a batch has a coin of its own.
+        Unless ``deterministic``, explore with the present epsilon, independently for each
+        observation of a batch.
         """
         action, state = self.policy.predict(observation, state, episode_start, deterministic)
         if deterministic:
@@ -220,30 +211,17 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         drawn = [self.action_space.sample() for _ in range(explores.size)]
         return np.where(explores, np.reshape(drawn, explores.shape), action), state
 
-    def posterior(self, observation: Any) -> Estimate:
+    def posterior(self, observation: NDArray | dict[str, NDArray]) -> Estimate:
         """Return posterior samples of the Q-values at one observation, or at a batch of them.
 
         With ``VecNormalize`` these are normalised observations, as for :meth:`predict`.
         """
-        if isinstance(observation, tuple) and isinstance(observation[-1], dict):
-            raise ValueError(
-                "posterior takes an observation; Gymnasium's env.reset() also returns a dict of "
-                "information: write observation, info = env.reset()."
-            )
-        tensors, is_batch = self.policy.obs_to_tensor(observation)
-        encoded = self.policy.encode(tensors)
-        drawn, latest = self.learner.values_of_pool(encoded), self.learner.values(encoded)
-        if not is_batch:
-            drawn, latest = drawn[:, 0], latest[0]
-        if not self.learner.updates:
-            return Estimate(drawn, latest, INITIAL, is_posterior=False)
-        return Estimate(drawn, latest, self.core.sample_name, self.core.is_sampler)
+        return self.policy.posterior(observation)
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the environments, exploration, the replay buffer's draws and the sampler's noise."""
         super().set_random_seed(seed)
-        spawned = np.random.SeedSequence(seed).spawn(1)[0]
-        self._coins = np.random.default_rng(spawned)
+        self._coins = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
         if seed is not None and "learner" in self.__dict__:
             self.learner.reseed(seed)
 
@@ -251,13 +229,12 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
     def load(cls, path: Any, env: GymEnv | None = None, *args: Any, **kwargs: Any) -> Self:
         """Load a model as in all of SB3; options given here replace those of the file.
 
-        With another ``seed`` the training goes on with other random numbers.
+        With another ``seed``, training continues with other random numbers.
         """
-        known = {**inspect.signature(SamplingAlgorithm).parameters, **_load_arguments()}
-        options = option_defaults(cls.core.options_type)
-        check_loaded_names(
-            {k: v for k, v in kwargs.items() if k not in known}, options, cls.__name__
-        )
+        own = inspect.signature(SamplingAlgorithm).parameters
+        known = {*own, *inspect.signature(OffPolicyAlgorithm.load).parameters}
+        names = option_defaults(cls.agent.options_type)
+        check_names(kwargs.keys() - known, names, cls.__name__, only_mistakes=True)
         model = super().load(path, env, *args, **kwargs)
         if kwargs.get("seed") is not None:
             model.set_random_seed(kwargs["seed"])
@@ -266,38 +243,27 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
     def _setup_model(self) -> None:
         self._check_options()
         super()._setup_model()
-        options = parse(
-            self.core.options_type,
-            {
-                **{name: getattr(self, name) for name in option_defaults(self.core.options_type)},
-                "hidden": self.policy.hidden,
-                "activation": self.policy.activation,
-                "convolutions": self.policy.convolutions,
-            },
-            type(self).__name__,
-        )
-        # Without a seed each model is another one, as in SB3.
-        seed = (
-            int(np.random.SeedSequence().generate_state(1)[0]) if self.seed is None else self.seed
-        )
-        self.learner = ModelLearner(programs(self.core.name, self.policy.task, options), seed)
-        self.policy.learner = self.learner
+        options = {name: getattr(self, name) for name in option_defaults(self.agent.options_type)}
+        # Without a seed every model is different, as in SB3.
+        drawn = int(np.random.SeedSequence().generate_state(1)[0])
+        self.policy.start(self.agent, options, drawn if self.seed is None else self.seed)
+        self.learner = self.policy.learner
         self.exploration_schedule = LinearSchedule(
             self.exploration_initial_eps, self.exploration_final_eps, self.exploration_fraction
         )
-
         if self.env is not None and self.n_envs > self.target_update_interval:
             warnings.warn(
                 f"{self.n_envs} environments take {self.n_envs} steps at a time, so the target "
-                f"network is copied that often, not every {self.target_update_interval} steps.",
+                f"network is refreshed every {self.n_envs} steps, not every "
+                f"{self.target_update_interval}.",
                 UserWarning,
                 stacklevel=2,
             )
 
     def _check_options(self) -> None:
-        """Refuse what SB3 would take without a word, and files of another algorithm."""
+        """Refuse what SB3 would accept but cannot work, and files of another algorithm."""
         name = type(self).__name__
-        if self.algorithm != self.core.name:
+        if self.algorithm != self.agent.name:
             saved = self.algorithm.upper()
             raise RuntimeError(f"The file holds {saved}: load it with valuetrack.sb3.{saved}.load.")
         if not issubclass(self.policy_class, ValuePolicy):
@@ -311,24 +277,24 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
             check_count(name, count, getattr(self, count))
 
     def _on_step(self) -> None:
-        """Copy the target network when it is due, and let epsilon fall; after every step."""
+        """After every step, refresh the target network if it is due, and lower epsilon."""
         self._n_calls += 1
         if self._n_calls % max(self.target_update_interval // self.n_envs, 1) == 0:
-            self.learner.copy_target()
+            self.learner.refresh_target()
         self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
         self.logger.record("rollout/exploration_rate", self.exploration_rate)
 
-    def _pieces(self, updates: int) -> list[int]:
-        """Return how the updates are divided into compiled calls: not at all if it can be.
+    def _updates_of_calls(self, updates: int) -> list[int]:
+        """Return how many updates each compiled call makes: all of them in one, if possible.
 
-        A number that changes with the length of an episode is divided into powers of two, so that
+        A number that changes with the length of an episode is split into powers of two, so that
         few programs are compiled.
         """
-        if updates == self.gradient_steps <= LARGEST_PIECE:
+        if updates == self.gradient_steps <= UPDATES_PER_CALL:
             return [updates]
-        whole, rest = divmod(updates, LARGEST_PIECE)
+        full, rest = divmod(updates, UPDATES_PER_CALL)
         powers = [2**bit for bit in reversed(range(rest.bit_length())) if rest & 2**bit]
-        return [LARGEST_PIECE] * whole + powers
+        return [UPDATES_PER_CALL] * full + powers
 
     def _draw(self, updates: int, batch_size: int) -> Transition:
         """Draw batches from the replay buffer, as (updates, batch, ...)."""
@@ -351,8 +317,8 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
             reward=column(drawn.rewards),
             discount=np.asarray(gamma, np.float32) * (1 - column(drawn.dones)),
             next_observation=batches(drawn.next_observations),
-            next_action=action,  # Q-learning does not look at it, and SB3 does not keep it
-            next_mask=np.ones((*lead, self.policy.actions), bool),
+            next_action=action,  # SB3 does not keep it, and Q-learning does not use it
+            next_mask=np.ones((*lead, self.policy.task.actions), bool),
         )
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:

@@ -1,32 +1,37 @@
-"""A sampling agent between two calls of Stable-Baselines3: its state, its updates, its values."""
+"""What a model has learned: its state, its updates, its values."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from valuetrack import posterior, rng
-from valuetrack.algorithms.views import Views
+from valuetrack.api.agent import Agent
+from valuetrack.api.estimate import INITIAL, Estimate
+from valuetrack.api.options import Options
+from valuetrack.api.queries import Queries
+from valuetrack.api.settings import pool_of
 from valuetrack.interrupts import Uninterrupted
-from valuetrack.learner import Learner, LearnerState
+from valuetrack.io.arrays import from_arrays, to_arrays
+from valuetrack.learner import LearnerState, Task
 from valuetrack.posterior import Pool
+from valuetrack.registry import agent_type
+from valuetrack.training.trainer import LEARNED
 from valuetrack.training.update import Learned, start, update
-from valuetrack.types import Array, Transition
+from valuetrack.types import Array, NDArray, Transition
 
-NDArray = npt.NDArray[Any]
-
-THINNING = "thinning"
-"""The name under which a file says how the slots of its pool were filled."""
+KEY, THINNING = "key", "thinning"
+"""The names in files of the random key, and of how many updates a sample of the pool stands for."""
 
 
 class ModelState(NamedTuple):
-    """All that goes into a file.
+    """Everything that updates need and change.
 
     Attributes
     ----------
@@ -40,66 +45,78 @@ class ModelState(NamedTuple):
     key: Array
 
 
-class Programs:
-    """The functions of an agent, each compiled when it is first asked for.
+class Compiled:
+    """The functions of an agent, each compiled on first use.
 
     Parameters
     ----------
-    agent
-        What learns.
-    pool_size, thinning
-        How many parameter samples are kept, one of every ``thinning`` updates.
+    agent, options
+        The algorithm.
+    task
+        The shape of observations, and the number of actions.
     """
 
-    def __init__(self, agent: Learner, pool_size: int, thinning: int) -> None:
-        self.agent, self.pool_size, self.thinning = agent, pool_size, thinning
-        self.views = Views(agent, None)
+    def __init__(self, agent: type[Agent[Any]], task: Task, options: Options) -> None:
+        self.agent, self.task, self.options = agent, task, options
+        self.learner = agent.build(task, options)
+        self.pool_size, self.thinning = pool_of(options, self.learner, seeds=1)
+        self.queries = Queries(self.learner, None)
         self.start = jax.jit(self._start)
         self.update = jax.jit(self._update, donate_argnums=0)
-        # A copy, as an update may not be given the same memory twice.
-        self.copy = jax.jit(lambda params: jax.tree.map(jnp.copy, params))
+        self.refresh = jax.jit(self._refresh)
 
     def _start(self, key: Array) -> ModelState:
-        # Split as by valuetrack's own trainers, so that a seed begins with the same parameters.
-        learned = start(self.agent, jax.random.split(key, 3)[1], self.pool_size)
-        return ModelState(learned, noise_key(key))
+        # Split as valuetrack's trainers do, so that a seed begins with the same parameters.
+        noise, first, _ = jax.random.split(key, 3)
+        return ModelState(start(self.learner, first, self.pool_size), noise)
 
     def _update(self, state: ModelState, batches: Transition) -> tuple[ModelState, Array]:
-        """Make one update on each batch; return the mean squared residuals."""
+        """Make one update per batch; return the mean squared residuals."""
 
-        def update_once(state: ModelState, batch: Transition) -> tuple[ModelState, Array]:
-            done = state.learned.learner.sampler.updates
+        def update_once(learned: Learned, batch: Transition) -> tuple[Learned, Array]:
+            done = learned.learner.sampler.updates
             key = jax.random.fold_in(state.key, done)
-            # SB3 counts environment steps between two copies; `copy_target` makes them.
-            learned, residual = update(
-                self.agent, key, state.learned, batch, done, thinning=self.thinning, refresh=False
+            # SB3 refreshes the target network by its own clock, of environment steps.
+            return update(
+                self.learner, key, learned, batch, done, thinning=self.thinning, refresh=False
             )
-            return ModelState(learned, state.key), residual
 
-        return jax.lax.scan(update_once, state, batches)
+        learned, residuals = jax.lax.scan(update_once, state.learned, batches)
+        return ModelState(learned, state.key), residuals
+
+    def _refresh(self, learner: LearnerState) -> LearnerState:
+        target = self.learner.refresh_target(learner).target
+        # A copy, because an update cannot take over the same memory twice.
+        return learner._replace(target=jax.tree.map(jnp.copy, target))
+
+
+@functools.lru_cache(maxsize=8)
+def compiled(agent: str, task: Task, options: Options) -> Compiled:
+    """Return the functions of an agent by its name; models with the same options share them."""
+    return Compiled(agent_type(agent), task, options)
 
 
 class ModelLearner:
-    """An agent's state, and what is asked of it.
+    """An agent's state, and what can be asked of it.
 
-    It has the ``state_dict`` and ``load_state_dict`` of a PyTorch module, so that SB3 saves, loads
-    and exchanges it like one of its networks.
+    It has ``state_dict`` and ``load_state_dict`` as PyTorch's modules do, so that SB3 saves, loads
+    and exchanges it like one of its own networks.
 
     Parameters
     ----------
-    programs
-        What learns.
+    functions
+        The agent's functions.
     seed
-        Of the initial parameters and of all noise.
+        Of the first parameters and all noise.
     """
 
-    def __init__(self, programs: Programs, seed: int) -> None:
-        self.programs = programs
-        self.state: ModelState = programs.start(rng.key(seed))
+    def __init__(self, functions: Compiled, seed: int) -> None:
+        self.functions = functions
+        self.state: ModelState = functions.start(rng.key(seed))
 
     @property
     def updates(self) -> int:
-        """How many updates there have been."""
+        """How many updates have been made."""
         return int(self._learner.sampler.updates)
 
     @property
@@ -108,118 +125,81 @@ class ModelLearner:
         return int(self.state.learned.diverged)
 
     def update(self, batches: Transition) -> NDArray:
-        """Make one update on each batch, all in one call; return the mean squared residuals.
+        """Make one update per batch, all in one call; return the mean squared residuals.
 
         Every field has the leading axes (updates, batch).
         """
         with Uninterrupted():
-            self.state, residuals = self.programs.update(self.state, batches)
+            self.state, residuals = self.functions.update(self.state, batches)
         return np.asarray(residuals)
 
-    def reseed(self, seed: int) -> None:
-        """Draw all noise from now on as the seed says."""
-        self.state = self.state._replace(key=noise_key(rng.key(seed)))
-
-    def copy_target(self) -> None:
-        """Give the target network the current parameters."""
-        learner = self._learner
-        target = self.programs.copy(learner.sampler.params)
-        learned = self.state.learned._replace(learner=learner._replace(target=target))
+    def refresh_target(self) -> None:
+        """Copy the current parameters to the target network."""
+        learned = self.state.learned._replace(learner=self.functions.refresh(self._learner))
         self.state = self.state._replace(learned=learned)
 
-    def greedy(self, observations: NDArray, actions: int) -> NDArray:
+    def reseed(self, seed: int) -> None:
+        """Draw all further noise from this seed."""
+        self.state = self.state._replace(key=jax.random.split(rng.key(seed), 3)[0])
+
+    def greedy(self, observations: NDArray) -> NDArray:
         """Return the best action of the current sample for each observation."""
-        every = np.ones((len(observations), actions), bool)
-        action, _ = self.programs.views.choose(self._learner, observations, every)
-        return np.asarray(action)
+        legal = np.ones((len(observations), self.functions.task.actions), bool)
+        return self.functions.queries.choose(self._learner, observations, legal)[0]
 
-    def values(self, observations: NDArray) -> NDArray:
-        """Return the Q-values of the current sample, (n, actions)."""
-        (values,) = np.asarray(self.programs.views.values(self._learner, observations))
-        return np.asarray(values)
-
-    def values_of_pool(self, observations: NDArray) -> NDArray:
-        """Return the Q-values of all kept samples, from the oldest on: (samples, n, actions)."""
-        pool = self.state.learned.pool
-        if not isinstance(pool, Pool) or not self.updates:
-            return self.values(observations)[None]
-        views = self.programs.views
-        drawn = views.values_of_pool(self._learner, pool.samples, observations)
-        ordered: NDArray = np.asarray(drawn)[posterior.order(pool), 0]
-        return ordered
-
-    @property
-    def _learner(self) -> LearnerState:
-        return self.state.learned.learner
+    def posterior(self, observations: NDArray) -> Estimate:
+        """Return posterior samples of the Q-values, (samples, n, actions)."""
+        queries, pool = self.functions.queries, self.state.learned.pool
+        (latest,) = queries.values(self._learner, observations)
+        if not self.updates:
+            return Estimate(latest[None], latest, INITIAL, is_posterior=False)
+        agent, drawn, weights = self.functions.agent, latest[None], None
+        if isinstance(pool, Pool):
+            # All slots, so that one program serves a pool that is still filling up.
+            every = queries.values_of_pool(self._learner, pool.samples, observations)[:, 0]
+            drawn, weights = posterior.in_order(pool._replace(samples=(every, pool.weights)))
+        return Estimate(drawn, latest, agent.sample_name, agent.is_sampler, weights)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return a copy of the whole state as named tensors, and how the pool is to be read."""
-        tensors = {name: _to_tensor(leaf) for name, leaf in _named_leaves(self.state).items()}
-        return {**tensors, THINNING: torch.tensor(self.programs.thinning)}
+        """Return a copy of the state as named tensors, and the pool's thinning."""
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in self._arrays().items()}
+        return {**tensors, THINNING: torch.tensor(self.functions.thinning)}
 
     def load_state_dict(self, state_dict: Mapping[str, torch.Tensor], strict: bool = True) -> None:
-        """Take up a state; with ``strict=False`` what is not given stays as it is.
+        """Take over a state; with ``strict=False`` it may be a part of one.
 
         Raises
         ------
         RuntimeError
             If a tensor is missing, unknown, or of another shape or dtype, or if the pool was
-            filled with another thinning. (PyTorch's modules raise the same, and SB3 takes a
+            filled with another thinning. (PyTorch's modules raise the same. SB3 takes a
             ValueError here for an old file of its own.)
         """
-        state_dict = dict(state_dict)
-        thinning = state_dict.pop(THINNING, None)
-        current = _named_leaves(self.state)
-        unknown = [name for name in state_dict if name not in current]
-        if unknown:
-            raise RuntimeError(f"There is no array {unknown[0]!r} in this model's learner.")
-        missing = [name for name in current if name not in state_dict]
-        if strict and (missing or thinning is None):
-            raise RuntimeError(f"The saved learner lacks the array {[*missing, THINNING][0]!r}.")
-        if thinning is not None and int(thinning) != self.programs.thinning:
+        # Copies, because the tensors may change later.
+        given = {name: tensor.detach().cpu().numpy().copy() for name, tensor in state_dict.items()}
+        current = {**self._arrays(), THINNING: np.array(self.functions.thinning)}
+        if unknown := sorted(given.keys() - current.keys()):
+            raise RuntimeError(f"This model's learner has no array {unknown[0]!r}.")
+        if strict and (missing := sorted(current.keys() - given.keys())):
+            raise RuntimeError(f"The saved learner lacks the array {missing[0]!r}.")
+        arrays = {**current, **given}
+        if int(arrays[THINNING]) != self.functions.thinning:
             raise RuntimeError(
-                f"The saved pool was filled with thinning={int(thinning)}, and this model has "
-                f"{self.programs.thinning}; load it with the options it was saved with."
+                f"The saved pool was filled with thinning={int(arrays[THINNING])}, and this model "
+                f"has {self.functions.thinning}; load it with the options it was saved with."
             )
-        leaves = [
-            _to_leaf(name, state_dict[name], leaf) if name in state_dict else leaf
-            for name, leaf in current.items()
-        ]
-        self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
+        try:
+            learned = from_arrays(arrays, self.state.learned, LEARNED)
+            self.state = ModelState(learned, from_arrays(arrays, self.state.key, KEY))
+        except ValueError as error:
+            raise RuntimeError(
+                f"The saved array {error}; load it with the options it was saved with."
+            ) from error
 
+    @property
+    def _learner(self) -> LearnerState:
+        return self.state.learned.learner
 
-def noise_key(key: Array) -> Array:
-    """Return the key from which all updates of a seed derive theirs."""
-    return jax.random.split(key, 3)[0]
-
-
-def _named_leaves(state: ModelState) -> dict[str, Any]:
-    """Return the arrays under names such as ``learned.learner.sampler.params.body.0.w``."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
-
-
-def _is_key(leaf: Any) -> bool:
-    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
-
-
-def _to_tensor(leaf: Any) -> torch.Tensor:
-    if _is_key(leaf):
-        # PyTorch does little with uint32.
-        return torch.from_numpy(np.array(jax.random.key_data(leaf), np.int64))
-    return torch.from_numpy(np.array(leaf))
-
-
-def _to_leaf(name: str, tensor: torch.Tensor, like: Any) -> Any:
-    expected = _to_tensor(like)
-    if tensor.shape != expected.shape or tensor.dtype != expected.dtype:
-        raise RuntimeError(
-            f"The saved array {name!r} is {tuple(tensor.shape)} of {tensor.dtype}, but this model "
-            f"has {tuple(expected.shape)} of {expected.dtype}; load it with the options it was "
-            "saved with."
-        )
-    array = tensor.detach().cpu().numpy()
-    if _is_key(like):
-        data = jnp.asarray(array.astype(np.uint32))
-        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(like))
-    return jnp.array(array)  # a copy: the tensor may change later
+    def _arrays(self) -> dict[str, NDArray]:
+        """Return the state under names such as ``learned.learner.sampler.params.body.0.w``."""
+        return {**to_arrays(self.state.learned, LEARNED), **to_arrays(self.state.key, KEY)}

@@ -1,31 +1,34 @@
 """Policies for Stable-Baselines3 that act by the current sample of the Q-function.
 
-They turn SB3's observations into the arrays of valuetrack's networks; the network itself and its
-parameters belong to the learner.
+They turn SB3's observations into the arrays of valuetrack's networks.
 """
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
-from valuetrack.algorithms.build import Task
+from valuetrack.api.agent import Agent
+from valuetrack.api.estimate import Estimate
+from valuetrack.api.options import parse
 from valuetrack.envs.gym.encoders import Encoder
 from valuetrack.envs.gym.spaces import action_count, action_offset, encoder
+from valuetrack.learner import Task
 from valuetrack.networks import ACTIVATIONS
-from valuetrack.sb3.learner import ModelLearner
+from valuetrack.registry import agent_type
+from valuetrack.sb3.learner import ModelLearner, compiled
+from valuetrack.types import NDArray
 
-NDArray = npt.NDArray[Any]
+Space = spaces.Space[Any]
 
-TORCH_ACTIVATIONS: dict[type[torch.nn.Module], str] = {
+TORCH_ACTIVATIONS: dict[object, str] = {
     torch.nn.ReLU: "relu",
     torch.nn.Tanh: "tanh",
     torch.nn.ELU: "elu",
@@ -34,8 +37,6 @@ TORCH_ACTIVATIONS: dict[type[torch.nn.Module], str] = {
     torch.nn.LeakyReLU: "leaky_relu",
 }
 """SB3 names an activation by PyTorch's class, valuetrack by a word."""
-ONLY_PART = "observation"
-"""The key under which an image becomes a part of a Dict, whose parts are flattened."""
 
 
 class ValuePolicy(BasePolicy):
@@ -46,139 +47,176 @@ class ValuePolicy(BasePolicy):
     observation_space, action_space, lr_schedule
         As SB3 hands them to every policy; the schedule is not used.
     net_arch
-        Widths of the hidden layers (those after the convolutions, for images).
+        Widths of the hidden layers (those after the convolutions, for images); ``None`` for the
+        agent's default.
     activation_fn
         A name such as ``"tanh"``, or PyTorch's class for it.
     convolutions
         (channels, kernel, stride) of each convolution, for images.
+    normalize_images
+        Whether to divide images of dtype uint8 by 255.
+    agent, options
+        Whose values these are; :meth:`load` passes what :meth:`save` wrote. A model calls
+        :meth:`start` instead.
     """
 
-    takes_images: ClassVar[bool] = False
+    learner: ModelLearner
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         lr_schedule: Schedule,
-        net_arch: Sequence[int] = (256, 256),
+        net_arch: Sequence[int] | None = None,
         activation_fn: str | type[torch.nn.Module] = "relu",
         convolutions: Sequence[Sequence[int]] | None = None,
+        normalize_images: bool = True,
+        agent: str | None = None,
+        options: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
         if others:
             raise TypeError(
-                f"policy_kwargs has no {next(iter(others))!r} here, whose networks are not "
-                "PyTorch's; there are net_arch, activation_fn and convolutions."
+                f"policy_kwargs has no {next(iter(others))!r} here, as the networks are not "
+                "PyTorch's; there are net_arch, activation_fn, convolutions and normalize_images."
             )
-        super().__init__(observation_space, action_space)
+        super().__init__(observation_space, action_space, normalize_images=normalize_images)
         _check_axes(observation_space)
-        self.hidden = _widths(net_arch)
+        self.net_arch = None if net_arch is None else _widths(net_arch)
         self.activation = _activation(activation_fn)
         self.convolutions = convolutions
-        self.inputs = self._make_inputs()
-        self.actions, self.first_action = action_count(action_space), action_offset(action_space)
-        self.learner: ModelLearner | None = None
+        self.inputs = self._make_inputs(
+            observation_space if normalize_images else _with_float_images(observation_space)
+        )
+        if convolutions is not None and not self.inputs.is_image:
+            raise ValueError(f"convolutions are for CnnPolicy, not for {type(self).__name__}.")
+        self.first_action = action_offset(action_space)
+        if agent is not None:
+            self.start(agent_type(agent), options or {}, seed=0)
 
     @property
     def task(self) -> Task:
-        """What an agent must know of the environment."""
-        return Task(self.inputs.shape, self.inputs.is_image, self.actions)
+        """The shape of encoded observations, and the number of actions."""
+        return Task(self.inputs.shape, self.inputs.is_image, action_count(self.action_space))
+
+    def start(self, agent: type[Agent[Any]], options: Mapping[str, Any], seed: int) -> None:
+        """Start to learn as an agent with these options and this policy's network."""
+        own = {"activation": self.activation, "convolutions": self.convolutions}
+        hidden = {} if self.net_arch is None else {"hidden": self.net_arch}
+        parsed = parse(agent.options_type, {**options, **own, **hidden}, agent.__name__)
+        self.learner = ModelLearner(compiled(agent.name, self.task, parsed), seed)
 
     def encode(self, observations: PyTorchObs) -> NDArray:
         """Return a batch of SB3's tensors as one array, (n, ...)."""
-        if isinstance(observations, Mapping):
-            inside = self.observation_space
-            assert isinstance(inside, spaces.Dict)
-            parts = {name: _shaped(part, inside[name]) for name, part in observations.items()}
-            return self.inputs.encode_batch(parts, len(next(iter(parts.values()))))
-        array = _shaped(observations, self.observation_space)
-        wrapped = {ONLY_PART: array} if self._flattens_an_image else array
-        return self.inputs.encode_batch(wrapped, len(array))
+        space = self.observation_space
+        if isinstance(observations, torch.Tensor):
+            array = _shaped(observations, space)
+            return self.inputs.encode_batch(array, len(array))
+        assert isinstance(space, spaces.Dict)
+        parts = {name: _shaped(part, space[name]) for name, part in observations.items()}
+        return self.inputs.encode_batch(parts, len(next(iter(parts.values()))))
+
+    def posterior(self, observation: Any) -> Estimate:
+        """Return posterior samples of the Q-values at one observation, or at a batch of them."""
+        if isinstance(observation, tuple) and isinstance(observation[-1], dict):
+            raise ValueError(
+                "posterior takes an observation; Gymnasium's env.reset() also returns a dict of "
+                "information: write observation, info = env.reset()."
+            )
+        tensors, is_batch = self.obs_to_tensor(observation)
+        found = self.learner.posterior(self.encode(tensors))
+        if is_batch:
+            return found
+        samples, latest = found.samples[:, 0], found.latest[0]
+        return Estimate(samples, latest, found.what, found.is_posterior, found.weights)
 
     def forward(self, obs: PyTorchObs, deterministic: bool = True) -> torch.Tensor:
         """Return the best actions of the current sample."""
         return self._predict(obs, deterministic)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Return the learner's state, which holds all parameters."""
+        """Return the learner's state, with all parameters."""
         del args, kwargs  # where PyTorch would put it
-        assert self.learner is not None
         return self.learner.state_dict()
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> None:
-        """Take up the learner's state."""
+        """Take over a learner's state."""
         del assign  # PyTorch's way to keep the given tensors
-        assert self.learner is not None
         self.learner.load_state_dict(state_dict, strict)
 
     def parameters_to_vector(self) -> NoReturn:
-        """Refuse: there is more to the state than parameters."""
+        """Refuse: the state is more than parameters."""
         raise NotImplementedError("Take the arrays by their names, from policy.state_dict().")
 
     def load_from_vector(self, vector: NDArray) -> NoReturn:
-        """Refuse: there is more to the state than parameters."""
+        """Refuse: the state is more than parameters."""
         raise NotImplementedError("Give the arrays by their names, to policy.load_state_dict().")
 
-    def save(self, path: str) -> NoReturn:
-        """Refuse: the parameters are the model's."""
-        raise NotImplementedError("Save the model itself, model.save(path): it has the parameters.")
-
     def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> torch.Tensor:
-        assert self.learner is not None
-        chosen = self.learner.greedy(self.encode(observation), self.actions)
+        chosen = self.learner.greedy(self.encode(observation))
         return torch.from_numpy(chosen.astype(np.int64) + self.first_action)
 
-    @property
-    def _flattens_an_image(self) -> bool:
-        return encoder(self.observation_space).is_image and not self.takes_images
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        """Return what ``save`` writes besides the state."""
+        functions = self.learner.functions
+        return {
+            **super()._get_constructor_parameters(),
+            "lr_schedule": self._dummy_schedule,
+            "net_arch": self.net_arch,
+            "activation_fn": self.activation,
+            "convolutions": self.convolutions,
+            "agent": functions.agent.name,
+            "options": functions.options.model_dump(),
+        }
 
-    def _make_inputs(self) -> Encoder:
-        space = self.observation_space
-        if self._flattens_an_image:
-            space = spaces.Dict({ONLY_PART: space})
-        return encoder(space)
+    def _make_inputs(self, space: Space) -> Encoder:
+        return encoder(space, flat=True)
 
 
 class MlpPolicy(ValuePolicy):
-    """Fully connected layers on the flattened observation; a byte a pixel is divided by 255."""
+    """Fully connected layers on the flattened observation."""
 
 
 class CnnPolicy(ValuePolicy):
     """Convolutions on an image, as in Mnih et al. (2015), or smaller ones on a smaller image."""
 
-    takes_images = True
-
-    def _make_inputs(self) -> Encoder:
-        inputs = encoder(self.observation_space)
+    def _make_inputs(self, space: Space) -> Encoder:
+        inputs = encoder(space)
         if not inputs.is_image:
-            raise ValueError(
-                f"CnnPolicy needs images, and {self.observation_space} holds none; use MlpPolicy."
-            )
+            raise ValueError(f"CnnPolicy needs images, and {space} holds none; use MlpPolicy.")
         return inputs
 
 
 class MultiInputPolicy(ValuePolicy):
     """Fully connected layers on the parts of a Dict observation, flattened one after the other."""
 
-    def _make_inputs(self) -> Encoder:
-        if not isinstance(self.observation_space, spaces.Dict):
+    def _make_inputs(self, space: Space) -> Encoder:
+        if not isinstance(space, spaces.Dict):
             raise ValueError(
-                f"MultiInputPolicy needs Dict observations, not {self.observation_space}; use "
-                "MlpPolicy, or CnnPolicy for images."
+                f"MultiInputPolicy needs Dict observations, not {space}; use MlpPolicy, or "
+                "CnnPolicy for images."
             )
-        return encoder(self.observation_space)
+        return super()._make_inputs(space)
 
 
-def _shaped(observations: torch.Tensor, space: spaces.Space[Any]) -> NDArray:
-    """Return a batch with the shape of the space: SB3 gives single numbers an axis of their own."""
-    shape = space.shape
-    assert shape is not None
-    return observations.cpu().numpy().reshape(-1, *shape)
+def _shaped(observations: torch.Tensor, space: Space) -> NDArray:
+    """Return a batch with the shape of the space: SB3 adds an axis to single numbers."""
+    assert space.shape is not None
+    return observations.cpu().numpy().reshape(-1, *space.shape)
 
 
-def _check_axes(space: spaces.Space[Any]) -> None:
+def _with_float_images(space: Space) -> Space:
+    """Return the space with images of floats, which no network divides by 255."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({name: _with_float_images(part) for name, part in space.items()})
+    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
+        return spaces.Box(0, 255, space.shape, np.float32)
+    return space
+
+
+def _check_axes(space: Space) -> None:
     """Refuse observations that SB3's replay buffer cannot hold."""
     if isinstance(space, spaces.Dict):
         for part in space.spaces.values():
@@ -199,7 +237,7 @@ def _widths(net_arch: Any) -> tuple[int, ...]:
     return tuple(map(int, net_arch))
 
 
-def _activation(activation: Any) -> str:
+def _activation(activation: str | type[torch.nn.Module]) -> str:
     name = TORCH_ACTIVATIONS.get(activation, activation)
     if name not in ACTIVATIONS:
         raise ValueError(

@@ -31,7 +31,7 @@ from valuetrack.envs.gym.encoders import (
 Space = gymnasium.Space[Any]
 
 
-def encoder(space: Space) -> Encoder:
+def encoder(space: Space, *, flat: bool = False) -> Encoder:
     """Return what turns observations of a space into arrays.
 
     ============================  ===================================================
@@ -49,7 +49,8 @@ def encoder(space: Space) -> Encoder:
     :class:`valuetrack.envs.base.ObservationSpec` says what an image is: an array of three axes, of
     any dtype, that is 5 x 5 or larger or holds uint8. The channels are the last axis, or the first
     one where that is shorter; they are moved last. Inside a Dict or Tuple images become vectors
-    too, those of dtype uint8 divided by 255. No other number is scaled here.
+    too, those of dtype uint8 divided by 255; with ``flat`` they do so everywhere. No other number
+    is scaled here.
 
     Raises
     ------
@@ -65,7 +66,8 @@ def encoder(space: Space) -> Encoder:
     >>> encoder(Box(-1, 1, (2, 3))).spec
     ObservationSpec(shape=(6,), dtype=dtype('float32'), is_image=False)
     """
-    return _image_encoder(space) or _vector_encoder(space, ())
+    image = None if flat else _image_encoder(space)
+    return image or _vector_encoder(space, ())
 
 
 def action_count(space: Space) -> int:
