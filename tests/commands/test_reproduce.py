@@ -11,11 +11,11 @@ import time
 
 import pytest
 from typer.testing import CliRunner
+from valuetrack.experiments.kinds import kind_of, load_spec
 
 from tests.experiments.conftest import shrink
 from valuetrack.cli import app
 from valuetrack.commands import reproduce as command
-from valuetrack.experiments.kinds import kind_of, load_spec
 from valuetrack.experiments.spec import load
 
 runner = CliRunner()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-import valuetrack as vt
-from tests.experiments.conftest import StopAfter
 from valuetrack.algorithms import ALGORITHMS
 from valuetrack.algorithms.options import parse as parse_options
-from valuetrack.experiments import run as runs
 from valuetrack.experiments.control_spec import parse_control
 from valuetrack.experiments.control_unit import plan_points
 from valuetrack.experiments.kinds import kind_of, load_spec
+
+import valuetrack as vt
+from tests.experiments.conftest import StopAfter
+from valuetrack.experiments import run as runs
 from valuetrack.experiments.run import Request, open_or_create, run
 from valuetrack.experiments.spec import SpecError
 from valuetrack.io import array_file

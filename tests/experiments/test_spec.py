@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-
 from valuetrack.experiments.build import build_loop, build_problem
-from valuetrack.experiments.spec import SpecError, load, load_file, parse
 from valuetrack.experiments.unit import plan_segments
+
+from valuetrack.experiments.spec import SpecError, load, load_file, parse
 from valuetrack.networks import parameter_count
 
 SPEC = load("indoor_escape")

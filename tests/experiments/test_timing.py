@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import jax
 import pytest
+from valuetrack.experiments.build import build_problem
+from valuetrack.experiments.workers import WorkerError, call_in_process
 
 from valuetrack.experiments import timing
-from valuetrack.experiments.build import build_problem
 from valuetrack.experiments.spec import load
-from valuetrack.experiments.workers import WorkerError, call_in_process
 
 
 @pytest.fixture

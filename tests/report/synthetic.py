@@ -7,8 +7,8 @@ import numpy as np
 from tests.report import folders
 from tests.report.folders import spec_row
 from valuetrack.envs.indoor_escape import IndoorEscape, optimal_policy_probabilities, optimal_q
-from valuetrack.report.indoor_escape import paper
 from valuetrack.io.run_folder import RunFolder
+from valuetrack.report.indoor_escape import paper
 
 ACTIONS = ("E", "N", "W", "S")
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])

@@ -17,6 +17,7 @@ from tests.report.folders import (
     console,
     without_matplotlib,
 )
+from valuetrack.io.run_folder import StoreError
 from valuetrack.report import NO_PLOT, make_report, write_report
 from valuetrack.report.control import algorithm_claims, settings_claims
 from valuetrack.report.control.data import TASKS, forward_filled, load, summarise
@@ -27,7 +28,6 @@ from valuetrack.report.page import command
 from valuetrack.report.run_data import parse_manifest, read_manifest
 from valuetrack.report.statistics import seed_statistics as statistics
 from valuetrack.report.statistics import welch
-from valuetrack.io.run_folder import StoreError
 
 CARTPOLE = ("cartpole-lktd", "cartpole-dqn", "cartpole-qrdqn")
 

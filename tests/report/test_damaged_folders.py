@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from tests.report import control_synthetic, synthetic
 from tests.report.folders import ESCAPES, check, check_printable, console
 from valuetrack.cli import app
-from valuetrack.report import write_report
 from valuetrack.io.run_folder import RunFolder, StoreError, read_table, write_table
+from valuetrack.report import write_report
 
 RUNS = [(synthetic, "dqn"), (control_synthetic, "cartpole-dqn")]
 BOTH = pytest.mark.parametrize(("made", "row"), RUNS, ids=["grid", "control"])

@@ -6,6 +6,7 @@ import pytest
 
 from tests.report import synthetic
 from tests.report.folders import console
+from valuetrack.io.run_folder import StoreError
 from valuetrack.report import make_report, write_report
 from valuetrack.report.indoor_escape import paper
 from valuetrack.report.indoor_escape.claims import claims
@@ -13,7 +14,6 @@ from valuetrack.report.indoor_escape.data import load, summarise
 from valuetrack.report.indoor_escape.tables import standard_errors_apart, tables
 from valuetrack.report.run_data import read_manifest
 from valuetrack.report.statistics import pooled_statistics as statistics
-from valuetrack.io.run_folder import StoreError
 
 
 def same(values):

@@ -10,11 +10,11 @@ from tests.report.folders import (
     console,
     without_matplotlib,
 )
+from valuetrack.io.run_folder import StoreError
 from valuetrack.report import NO_PLOT, Column, Table, to_html, to_markdown, to_rich, write_report
 from valuetrack.report.indoor_escape import NO_TIMES, paper
 from valuetrack.report.page import command
 from valuetrack.report.run_data import parse_manifest
-from valuetrack.io.run_folder import StoreError
 
 FIGURES = ("mse", "coverage", "width", "policy", "reliability", "learning")
 
