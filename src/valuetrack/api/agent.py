@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 
 from valuetrack import __version__, posterior
 from valuetrack.api import settings, training
+from valuetrack.api.arguments import check_count, legal_actions, seed_range
 from valuetrack.api.environment import AgentEnvironment, Backend
 from valuetrack.api.estimate import INITIAL, Estimate
 from valuetrack.api.options import OptionsType, parse
@@ -100,7 +101,7 @@ class Agent(Generic[OptionsType]):
         backend: Backend = "auto",
         **options: Any,
     ) -> None:
-        self.seeds = _seeds(seed, seeds)
+        self.seeds = seed_range(seed, seeds)
         if isinstance(env, VectorEnv) and env.num_envs % len(self.seeds) == 0:
             options.setdefault("environments", env.num_envs // len(self.seeds))
         self.options: OptionsType = parse(self.options_type, options, type(self).__name__)
@@ -176,11 +177,11 @@ class Agent(Generic[OptionsType]):
             Observations whose Q-values are recorded after every ``track_every``-th update; see
             :meth:`tracking`. Other observations than before begin a new record.
         """
-        _check_count("total_timesteps", total_timesteps)
-        _check_count("report_every", report_every, optional=True)
-        _check_count("evaluate_every", evaluate_every, optional=True)
-        _check_count("evaluation_episodes", evaluation_episodes)
-        _check_count("track_every", track_every)
+        check_count("total_timesteps", total_timesteps)
+        check_count("report_every", report_every, optional=True)
+        check_count("evaluate_every", evaluate_every, optional=True)
+        check_count("evaluation_episodes", evaluation_episodes)
+        check_count("track_every", track_every)
         if evaluate_every:
             self.env.check_evaluation()
         self._start_tracking(self._to_track(track))
@@ -214,7 +215,7 @@ class Agent(Generic[OptionsType]):
         for all or one per observation. The second value is there for users of SB3.
         """
         encoded, single = self.env.encode(observation)
-        mask = self._legal(action_mask, len(encoded))
+        mask = legal_actions(action_mask, len(encoded), self.task.actions)
         chosen, _ = self._queries.choose(self._member(member), encoded, mask)
         if not deterministic:
             epsilon = float(self.trainer.settings.exploration(self.num_timesteps))
@@ -266,8 +267,8 @@ class Agent(Generic[OptionsType]):
 
         Where Q-values are right, ``start_values`` and ``discounted_returns`` agree in the mean.
         """
-        _check_count("episodes", episodes)
-        _check_count("seed", seed, least=0)
+        check_count("episodes", episodes)
+        check_count("seed", seed, least=0)
         states, discount = self.trainer.states, self.options.discount
         if self.env.in_jax is not None:
             return self._queries.play(states, seed, episodes, discount)
@@ -379,21 +380,6 @@ class Agent(Generic[OptionsType]):
         if self._tracked is None or not np.array_equal(observations, self._tracked):
             self._tracked, self._records = observations, []
 
-    def _legal(self, given: npt.ArrayLike | None, count: int) -> NDArray:
-        """Return a mask as booleans, (count, actions)."""
-        shape = (count, self.task.actions)
-        if given is None:
-            return np.ones(shape, bool)
-        mask = np.asarray(given, bool)
-        if mask.shape not in (shape, shape[1:]):
-            raise ValueError(
-                f"action_mask is {shape[1]} booleans, or as many for each of {count} observations; "
-                f"its shape is {mask.shape}."
-            )
-        if not mask.any(axis=-1).all():
-            raise ValueError("action_mask allows no action.")
-        return np.broadcast_to(mask, shape)
-
     def _to_track(self, observations: Any) -> NDArray | None:
         if observations is None:
             return None
@@ -418,18 +404,3 @@ class Agent(Generic[OptionsType]):
                 RuntimeWarning,
                 stacklevel=3,
             )
-
-
-def _seeds(seed: int, seeds: int) -> tuple[int, ...]:
-    _check_count("seed", seed, least=0)
-    _check_count("seeds", seeds)
-    if seed + seeds > 2**32:
-        raise ValueError(f"Seeds must lie below 2^32, which {seed + seeds - 1} does not.")
-    return tuple(range(int(seed), int(seed) + int(seeds)))
-
-
-def _check_count(name: str, value: Any, least: int = 1, *, optional: bool = False) -> None:
-    if optional and value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
