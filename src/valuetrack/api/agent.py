@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import os
 import warnings
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from valuetrack.api import settings, training
 from valuetrack.api.arguments import check_count, legal_actions, seed_range
 from valuetrack.api.environment import AgentEnvironment, Backend
 from valuetrack.api.estimate import INITIAL, Estimate
-from valuetrack.api.options import OptionsType, parse
+from valuetrack.api.options import OptionsType, parse, with_options
 from valuetrack.api.pieces import Heartbeat
 from valuetrack.api.queries import EPISODE_LIMIT, Queries
 from valuetrack.api.tracking import Tracking
@@ -77,19 +76,7 @@ class Agent(Generic[OptionsType]):
     def __init_subclass__(cls) -> None:
         """Let editors and ``help`` show the options as keyword arguments."""
         super().__init_subclass__()
-        own = [
-            parameter
-            for parameter in inspect.signature(Agent.__init__).parameters.values()
-            if parameter.kind is not parameter.VAR_KEYWORD
-        ]
-        fields = cls.options_type.model_fields.items()
-        options = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.annotation
-            )
-            for name, f in fields
-        ]
-        cls.__signature__ = inspect.Signature([*own[1:], *options])  # type: ignore[attr-defined]
+        cls.__signature__ = with_options(Agent.__init__, cls.options_type)  # type: ignore[attr-defined]
 
     def __init__(
         self,

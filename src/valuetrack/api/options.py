@@ -196,6 +196,19 @@ def default_of(function: Callable[..., Any], name: str) -> Any:
     return inspect.signature(function).parameters[name].default
 
 
+def with_options(init: Callable[..., None], kind: type[Options]) -> inspect.Signature:
+    """Return the signature of a constructor whose ``**options`` are those of ``kind``."""
+    _, *own = inspect.signature(init).parameters.values()
+    fixed = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.annotation
+        )
+        for name, f in kind.model_fields.items()
+    ]
+    return inspect.Signature([*fixed, *options])
+
+
 def parse(kind: type[OptionsType], given: dict[str, Any], name: str) -> OptionsType:
     """Check options; say in one sentence what is wrong.
 
