@@ -112,9 +112,11 @@ def test_the_first_parameters_are_drawn_as_told(options):
 
 
 def test_double_q_learning_and_the_priors_phase_in_change_what_is_learned():
-    common = {"step_size": 1e-3, "prior_narrow_sd": 0.05, "target_update_interval": 100}
+    common = {"step_size": 1e-3, "prior_narrow_sd": 0.05, "target_update_interval": 1000}
     changes = [{}, {"double": True}, {"prior_phase_in": 20}]
-    plain, double, phased = (make(**common, **change).learn(100) for change in changes)
+    plain, double, phased = (
+        make(train_freq=1, **common, **change).learn(120) for change in changes
+    )
     assert not same_bits(plain, double)
     assert not same_bits(plain, phased)
 

@@ -5,6 +5,7 @@ They turn SB3's observations into the arrays of valuetrack's networks.
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -127,8 +128,7 @@ class ValuePolicy(BasePolicy):
         found = self.learner.posterior(self.encode(tensors))
         if is_batch:
             return found
-        samples, latest = found.samples[:, 0], found.latest[0]
-        return Estimate(samples, latest, found.what, found.is_posterior, found.weights)
+        return dataclasses.replace(found, samples=found.samples[:, 0], latest=found.latest[0])
 
     def forward(self, obs: PyTorchObs, deterministic: bool = True) -> torch.Tensor:
         """Return the best actions of the current sample."""

@@ -5,7 +5,7 @@
     python -m valuetrack.zoo train --algo lktd --env CartPole-v1
     python -m valuetrack.zoo enjoy --algo lktd --env CartPole-v1 --folder logs
 
-All else after the command is the zoo's own; ``--help`` lists it.
+All options after the command are the zoo's own; ``--help`` lists them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
             _stop("RL Baselines3 Zoo needs an extra: pip install 'valuetrack[zoo]'.", 1)
     command, rest = arguments[0], arguments[1:]
 
-    # After the check, so that what is missing is said in a sentence.
+    # After the check, which says in one sentence what is missing.
     import rl_zoo3  # noqa: PLC0415
 
     from valuetrack import sb3  # noqa: PLC0415
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     rl_zoo3.ALGOS.update(sb3.ALGORITHMS)
     if command == "train":
         rest = with_own_hyperparameters(rest, tuple(sb3.ALGORITHMS))
-    # The zoo reads its arguments from there.
+    # The zoo reads its arguments from here.
     sys.argv = [f"python -m valuetrack.zoo {command}", *rest]
     getattr(importlib.import_module(f"rl_zoo3.{command}"), command)()
 
