@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from common import (
-    agent_of_row,
     SINGLE_THREAD,
+    agent_of_row,
     arguments,
     cores,
     figure,
