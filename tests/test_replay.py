@@ -239,3 +239,11 @@ def test_what_one_ring_has_saved_the_other_can_read(dtype):
         assert back[name].dtype == array.dtype, name
     with pytest.raises(ValueError, match="the saved replay memory"):
         device.restore(saved, 2, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8], ids=str)
+def test_an_empty_ring_on_the_device_comes_back(dtype):
+    device = DeviceRing(Layout((2,), np.dtype(dtype), actions=3), capacity=6, block=2)
+    empty = device.restore(make_memory(capacity=6, dtype=dtype).arrays(), 2, 0)
+    assert empty.numbers.shape == (2, 6, device.layout.width)
+    assert not empty.numbers.any()

@@ -148,7 +148,7 @@ class DeviceRing:
         own: Any = ()
         if layout.is_packed:
             both = (t.observation, t.next_observation)
-            rest = [*(part.reshape(*lead, -1) for part in both), *rest]
+            rest = [*(part.reshape(*lead, layout.observation_size) for part in both), *rest]
         else:
             own = xp.stack([t.observation, t.next_observation], axis=len(lead))
             own = own.astype(layout.observation_dtype)
