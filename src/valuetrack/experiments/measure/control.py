@@ -12,8 +12,9 @@ import numpy as np
 
 from valuetrack import posterior
 from valuetrack.api.agent import Agent
+from valuetrack.api.options import Count
 from valuetrack.experiments.measure.base import Records, cycles_of
-from valuetrack.experiments.spec import Count, Row, Section
+from valuetrack.experiments.spec import Row, Section
 from valuetrack.io.arrays import from_arrays, to_arrays
 from valuetrack.io.run_folder import Columns
 from valuetrack.training.update import Learned

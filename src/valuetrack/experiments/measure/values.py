@@ -11,9 +11,10 @@ from pydantic import Field
 
 from valuetrack import metrics, posterior
 from valuetrack.api.agent import Agent
+from valuetrack.api.options import Count
 from valuetrack.envs.indoor_escape import ACTION_NAMES, IndoorEscape, observations, optimal_q
 from valuetrack.experiments.measure.base import Records, cycles_of, steps_per_cycle
-from valuetrack.experiments.spec import Count, Row, Section, SpecError
+from valuetrack.experiments.spec import Row, Section, SpecError
 from valuetrack.io.run_folder import Columns
 from valuetrack.posterior import Pool
 from valuetrack.types import NDArray
