@@ -8,16 +8,20 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.experiments.conftest import StopAfter
+from tests.experiments.conftest import StopAfter, run_here, run_until, small_data
+from valuetrack.experiments import provenance
 from valuetrack.experiments import run as runs
-from valuetrack.experiments import unit as units
-from valuetrack.experiments.run import Request, open_or_create, run, split_seeds
+from valuetrack.experiments.engines import InlineEngine, LocalEngine, WorkerError
+from valuetrack.experiments.run import Request, open_or_create, planned_units, run, split_seeds
+from valuetrack.experiments.runner import Unit
+from valuetrack.experiments.spec import from_manifest, resolve
 from valuetrack.io.run_folder import RunFolder, StoreError
 
 ROWS = ("lktd-10000", "bootdqn")
@@ -28,18 +32,11 @@ def request(spec, rows=ROWS, seeds=3, preset="reference", first=5):
     return Request(spec, preset, rows, first, seeds)
 
 
-@pytest.fixture(autouse=True)
-def two_workers(monkeypatch):
-    monkeypatch.setattr(runs, "worker_count", lambda: 2)
-
-
 @pytest.fixture(scope="module")
 def whole(small_spec, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "whole"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "worker_count", lambda: 2)
-        folder = open_or_create(path, request(small_spec), resume=True)
-        assert run(folder, workers=0)
+    folder = open_or_create(path, request(small_spec), resume=True)
+    assert run_here(folder)
     return folder
 
 
@@ -51,6 +48,18 @@ def assert_same(a: RunFolder, b: RunFolder):
             np.testing.assert_array_equal(left[column], right[column], err_msg=f"{name}.{column}")
     diverged = [folder.table("seeds")["diverged_at"] for folder in (a, b)]
     np.testing.assert_array_equal(*diverged)
+    assert progress_of(a) == progress_of(b)
+
+
+def progress_of(folder: RunFolder) -> dict[str, list[dict]]:
+    """Return the progress of all units, without the speed."""
+    return {
+        f"{unit.row}/{unit.name}": [
+            {key: value for key, value in record.items() if key != "rate"}
+            for record in folder.read_progress(unit.row, unit.name)
+        ]
+        for unit in planned_units(folder.manifest())
+    }
 
 
 def test_tables_hold_every_seed_window_and_action(whole, small_spec):
@@ -77,22 +86,43 @@ def test_seeds_differ_everywhere(whole):
         assert (by_seed[1] != by_seed[2]).all()
 
 
+def test_progress_can_be_followed(whole, small_spec):
+    for records in progress_of(whole).values():
+        assert [record["steps"] for record in records] == [
+            200,
+            400,
+            600,
+            800,
+            900,
+            1000,
+            1100,
+            1200,
+        ]
+        assert records[-1]["updates"] == 115
+        assert all(len(record["return"]) in (1, 2) for record in records)
+        assert "mse" in records[-1]
+        assert "mse" not in records[0]
+
+
 @pytest.mark.parametrize("asked", [1, 2, 7, 14])
 def test_a_stopped_run_goes_on_to_the_same_bits(whole, small_spec, tmp_path, asked):
     folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
-    assert not run(folder, workers=0, stop=StopAfter(asked))
+    assert not run_until(folder, StopAfter(asked))
     assert list(folder.path.glob("units/*/*/checkpoint.vt"))
     again = open_or_create(tmp_path / "run", request(small_spec), resume=True)
-    assert run(again, workers=0)
+    assert run_here(again)
     assert_same(whole, again)
+    assert not list(folder.path.glob("units/*/*/checkpoint.vt"))
 
 
 SCRIPT = """
 import sys
-from valuetrack.experiments import run as runs, unit
+from valuetrack.experiments import run as runs, runner
+from valuetrack.experiments.engines import InlineEngine
 from valuetrack.io.run_folder import RunFolder
-unit.CHECKPOINT_SECONDS = 0.0  # after every segment
-runs.run(RunFolder.open(sys.argv[1]), workers=0)
+runner.CHECKPOINT_SECONDS = 0.0  # after every piece
+folder = RunFolder.open(sys.argv[1])
+runs.run(folder, engine=InlineEngine(folder))
 """
 
 
@@ -112,7 +142,7 @@ def test_ten_kills_at_random_moments_change_nothing(whole, small_spec, tmp_path)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
     folder = RunFolder.open(path)
-    assert run(folder, workers=0)
+    assert run_here(folder)
     assert_same(whole, folder)
     assert not list(path.rglob("checkpoint.vt"))
 
@@ -126,39 +156,89 @@ def state_of(path: Path) -> set[tuple[str, int]]:
     return found
 
 
-def test_any_number_of_processes_gives_the_same_bits(whole, small_spec, tmp_path):
-    folders = []
-    for workers in (1, 2):
-        folder = open_or_create(tmp_path / f"{workers}", request(small_spec), resume=True)
-        steps: dict[str, int] = {}
-
-        def advance(row: str, count: int, steps: dict[str, int] = steps) -> None:
-            steps[row] = steps.get(row, 0) + count
-
-        assert run(folder, workers=workers, advance=advance)
-        assert steps == dict.fromkeys(ROWS, 3 * small_spec.training.steps)
-        folders.append(folder)
-    assert_same(*folders)
-    # With more threads a program may round otherwise.
-    np.testing.assert_allclose(
-        folders[0].table("metrics")["mse"], whole.table("metrics")["mse"], rtol=1e-4
-    )
-
-
-def test_a_worker_that_fails_says_why(small_spec, tmp_path):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_engine_and_number_of_processes_gives_the_same_bits(
+    whole, small_spec, tmp_path, workers
+):
     folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
-    unit = units.Unit(small_spec.row("lktd-10000"), 5, 2)
-    path = folder.unit_path("lktd-10000", unit.name)
+    assert planned_units(folder.manifest()) == planned_units(whole.manifest())
+    steps: dict[str, int] = {}
+
+    def advance(row: str, count: int) -> None:
+        steps[row] = steps.get(row, 0) + count
+
+    assert run(folder, engine=LocalEngine(folder, workers), advance=advance)
+    assert steps == dict.fromkeys(ROWS, 3 * 1_200)
+    assert_same(whole, folder)
+
+
+@pytest.mark.parametrize("engine", [InlineEngine, lambda folder: LocalEngine(folder, 1)])
+def test_an_engine_stops_within_a_unit_and_counts_on_from_there(
+    whole, small_spec, tmp_path, engine, monkeypatch
+):
+    # One cycle per piece, so that the run is slow enough to be stopped.
+    monkeypatch.setattr("valuetrack.api.pieces.PIECE_SECONDS", 0.0)
+    folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
+    stop, steps = threading.Event(), []
+
+    def advance(row: str, count: int) -> None:
+        steps.append(count)
+        stop.set()
+
+    finished = run(folder, engine=engine(folder), advance=advance, stop=stop)
+    if finished:  # a process of its own is not slowed down, and may be quicker than the stop
+        assert engine is not InlineEngine
+    else:
+        assert list(folder.path.glob("units/*/*/checkpoint.vt"))
+    assert run(folder, engine=engine(folder), advance=lambda row, count: steps.append(count))
+    assert_same(whole, folder)
+
+
+def test_a_unit_that_fails_says_why(small_spec, tmp_path):
+    folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
+    path = folder.unit_path("lktd-10000", Unit("lktd-10000", 5, 2).name)
     path.mkdir(parents=True)
     (path / "checkpoint.vt").write_bytes(b"not a checkpoint")
-    with pytest.raises(Exception, match=r"is not a checkpoint of valuetrack; delete it"):
-        run(folder, workers=2)
+    for engine in (LocalEngine(folder, 2), InlineEngine(folder)):
+        with pytest.raises((StoreError, WorkerError)) as caught:
+            run(folder, engine=engine)
+        told = str(caught.value)
+        assert told.startswith(str(path / "checkpoint.vt"))
+        assert "is not a checkpoint of valuetrack; delete it" in told
+
+
+def test_a_checkpoint_of_something_else_is_refused(small_spec, tmp_path):
+    folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
+    folder.save_checkpoint("bootdqn", "seeds-0005-0006", {"a": np.zeros(3)}, {"looks": 0})
+    with pytest.raises(StoreError, match="does not fit; delete it to begin this unit again"):
+        run_here(folder)
+
+
+class Idle:
+    """An engine whose units vanish."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, unit):
+        pass
+
+    def is_busy(self):
+        return False
+
+
+def test_what_an_engine_leaves_undone_is_not_called_finished(small_spec, tmp_path):
+    folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
+    assert not run(folder, engine=Idle())
 
 
 def test_a_finished_run_is_left_alone(whole, small_spec):
     before = {p: p.stat().st_mtime_ns for p in whole.path.rglob("*.parquet")}
     again = open_or_create(whole.path, request(small_spec), resume=True)
-    assert run(again, workers=0)
+    assert run_here(again)
     assert before == {p: p.stat().st_mtime_ns for p in whole.path.rglob("*.parquet")}
 
 
@@ -167,7 +247,7 @@ def test_rows_can_be_added_later(small_spec, tmp_path):
     open_or_create(path, request(small_spec, rows=("dqn",), seeds=2), resume=True)
     folder = open_or_create(path, request(small_spec, rows=("sgld-2500",), seeds=1), resume=True)
     entries = {row["id"]: row["units"] for row in folder.manifest()["rows"]}
-    assert entries == {"sgld-2500": [[5, 1]], "dqn": [[5, 1], [6, 1]]}
+    assert entries == {"sgld-2500": [[5, 1]], "dqn": [[5, 2]]}
 
 
 @pytest.mark.parametrize(
@@ -188,12 +268,12 @@ def test_seeds_can_be_added_later(small_spec, tmp_path, monkeypatch):
         asked = request(small_spec, rows=rows, seeds=seeds)._replace(**how)
         return open_or_create(tmp_path / "run", asked, resume=False)
 
-    monkeypatch.setattr(runs, "commit", lambda: "a")
+    monkeypatch.setattr(provenance, "commit", lambda: "a")
     folder = opened(2)
-    assert run(folder, workers=0)
+    assert run_here(folder)
     before = folder.table("metrics")
-    monkeypatch.setattr(runs, "commit", lambda: "b")
-    assert run(opened(3), workers=0)
+    monkeypatch.setattr(provenance, "commit", lambda: "b")
+    assert run_here(opened(3))
     after = folder.table("metrics")
     old = np.isin(after["seed"], [5, 6])
     assert set(after["seed"][~old]) == {7}
@@ -202,7 +282,7 @@ def test_seeds_can_be_added_later(small_spec, tmp_path, monkeypatch):
     manifest = folder.manifest()
     assert manifest["seeds"] == {"first": 5, "count": 3}
     assert [(row["units"], row["commit"]) for row in manifest["rows"]] == [
-        ([[5, 1], [6, 1], [7, 1]], "a, b")
+        ([[5, 2], [7, 1]], "a, b")
     ]
     # Nothing is added where no number was asked for, and a new row gets as many as there are.
     assert opened(100, seeds_by_default=True).manifest() == manifest
@@ -220,15 +300,15 @@ def test_rows_that_an_experiment_gains_can_be_added(small_spec, tmp_path):
     folder = open_or_create(path, request(small_spec, rows=(first, second)), resume=True)
     manifest = folder.manifest()
     assert [row["id"] for row in manifest["rows"]] == [first, second]
-    assert runs.read_spec(manifest) == small_spec
-    assert manifest["spec_hash"] == small_spec.hash("reference")
+    assert from_manifest(manifest) == small_spec
+    assert manifest["spec_hash"] == small_spec.hash()
     with pytest.raises(StoreError, match="another run"):  # one of its rows is gone
         open_or_create(path, request(fewer, rows=(first,)), resume=True)
 
 
 def test_a_row_names_every_commit_that_worked_on_it(small_spec, tmp_path, monkeypatch):
     def commits(source):
-        monkeypatch.setattr(runs, "commit", lambda: source)
+        monkeypatch.setattr(provenance, "commit", lambda: source)
         folder = open_or_create(tmp_path / "run", request(small_spec, rows=("dqn",)), resume=True)
         return folder.manifest()["rows"][0]["commit"]
 
@@ -240,7 +320,9 @@ def test_a_row_names_every_commit_that_worked_on_it(small_spec, tmp_path, monkey
 
 def test_another_spec_is_never_overwritten(whole, small_spec):
     with pytest.raises(StoreError, match="another run"):
-        open_or_create(whole.path, request(small_spec.with_steps(2_400)), resume=True)
+        open_or_create(
+            whole.path, request(resolve(small_data(), "small", steps=2_400)), resume=True
+        )
 
 
 def test_unfinished_runs_need_resume(small_spec, tmp_path):
@@ -252,14 +334,14 @@ def test_unfinished_runs_need_resume(small_spec, tmp_path):
 def test_a_folder_is_run_by_one_process_at_a_time(small_spec, tmp_path):
     folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
     with folder.lock(["lktd-10000"]), pytest.raises(StoreError, match="Another process"):
-        run(RunFolder.open(folder.path), workers=0)
+        run_here(RunFolder.open(folder.path))
 
 
 def test_a_row_that_another_process_is_running_is_not_changed(small_spec, tmp_path, monkeypatch):
     path = tmp_path / "run"
     folder = open_or_create(path, request(small_spec), resume=True)
     before = folder.manifest()
-    monkeypatch.setattr(runs, "commit", lambda: "another")
+    monkeypatch.setattr(provenance, "commit", lambda: "another")
     with folder.lock(["lktd-10000"]), pytest.raises(StoreError, match="Another process"):
         open_or_create(path, request(small_spec, seeds=5), resume=True)
     assert folder.manifest() == before
@@ -268,9 +350,9 @@ def test_a_row_that_another_process_is_running_is_not_changed(small_spec, tmp_pa
 ADD = """
 import json, sys, time
 from valuetrack.experiments import run as runs
-from valuetrack.experiments.spec import parse
-runs.commit = lambda: time.sleep(1.0)  # so that both read before either writes
-path, row, spec = sys.argv[1], sys.argv[2], parse(json.load(sys.stdin), "stdin")
+from valuetrack.experiments.spec import Experiment
+runs.provenance.commit = lambda: time.sleep(1.0)  # so that both read before either writes
+path, row, spec = sys.argv[1], sys.argv[2], Experiment.model_validate(json.load(sys.stdin))
 runs.open_or_create(path, runs.Request(spec, "reference", (row,), 5, 3), resume=True)
 """
 
@@ -278,7 +360,7 @@ runs.open_or_create(path, runs.Request(spec, "reference", (row,), 5, 3), resume=
 def test_two_processes_can_add_rows_at_once(small_spec, tmp_path):
     path = tmp_path / "run"
     folder = open_or_create(path, request(small_spec, rows=("lktd-10000",)), resume=True)
-    given = small_spec.model_dump_json(exclude_none=True)
+    given = small_spec.model_dump_json()
     adding = [
         subprocess.Popen([sys.executable, "-c", ADD, path, row], stdin=subprocess.PIPE, text=True)
         for row in ("dqn", "bootdqn")
@@ -292,11 +374,26 @@ def test_two_processes_can_add_rows_at_once(small_spec, tmp_path):
 
 @pytest.mark.parametrize("count", [1, 2, 5, 20, 33, 100])
 def test_seeds_are_split_into_groups_that_cover_them_once(count):
-    groups = split_seeds(7, count, 2, 10)
+    groups = split_seeds(7, count, 10)
     covered = [seed for first, size in groups for seed in range(first, first + size)]
     assert covered == list(range(7, 7 + count))
-    assert max(size for _, size in groups) <= 10
-    assert count == 1 or len(groups) % 2 == 0
+    sizes = [size for _, size in groups]
+    assert max(sizes) <= 10
+    assert max(sizes) - min(sizes) <= 1
+    assert len(groups) == -(-count // 10)
+
+
+def test_units_do_not_depend_on_the_machine(small_spec, tmp_path, monkeypatch):
+    units = []
+    for cores in (1, 64):
+        monkeypatch.setattr(runs, "available_cores", lambda cores=cores: cores)
+        asked = request(small_spec, seeds=7)
+        folder = open_or_create(tmp_path / f"{cores}", asked, resume=True)
+        units.append(planned_units(folder.manifest()))
+    assert units[0] == units[1]
+    assert [unit[1:] for unit in units[0] if unit.row == "bootdqn"] == [
+        (5, 2), (7, 2), (9, 2), (11, 1),
+    ]  # fmt: skip
 
 
 def test_the_manifest_says_what_made_the_numbers(whole):
@@ -305,3 +402,12 @@ def test_the_manifest_says_what_made_the_numbers(whole):
     assert manifest["seeds"] == {"first": 5, "count": 3}
     assert manifest["machine"]["cores"] == os.cpu_count()
     assert str(Path.home()) not in str(manifest)
+    info = whole.unit_info("bootdqn", "seeds-0005-0006")
+    assert {key: info[key] for key in ("row", "first_seed", "seeds", "updates", "diverged")} == {
+        "row": "bootdqn", "first_seed": 5, "seeds": 2, "updates": 115, "diverged": [],
+    }  # fmt: skip
+
+
+def test_results_are_small(whole):
+    sizes = [path.stat().st_size for path in whole.path.rglob("*") if path.is_file()]
+    assert sum(sizes) < 2e5

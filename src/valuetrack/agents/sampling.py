@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import jax
+
 from valuetrack import priors, samplers
 from valuetrack.api.options import (
     Count,
@@ -86,7 +88,8 @@ class SamplerOptions(Options):
         prior = self.prior()
 
         def init(key: Array) -> Params:
-            return prior.sample(key, drawn.init(key))
+            shapes_key, sample_key = jax.random.split(key)
+            return prior.sample(sample_key, drawn.init(shapes_key))
 
         return Network(init, drawn.apply)
 

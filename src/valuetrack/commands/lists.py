@@ -16,7 +16,7 @@ from rich.table import Table
 
 from valuetrack.api.agent import Agent
 from valuetrack.api.options import LARGEST_COUNT, Options
-from valuetrack.commands.train import import_modules
+from valuetrack.commands.arguments import import_modules
 from valuetrack.envs import ids_in_jax
 from valuetrack.registry import AGENTS, agent_type
 

@@ -7,6 +7,7 @@ import signal
 import time
 import warnings
 import zipfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -156,7 +157,7 @@ class Recorder:
         self.tracked, self.say = tracked, say
         self.path = folder.path / AGENT
         self.began, self.first_step = time.monotonic(), agent.num_timesteps
-        self.saved = self.began
+        self.saved, self.unwritten = self.began, deque[dict[str, Any]]()
         folder.cut_progress(unit.row, unit.name, agent.num_timesteps)
 
     def __call__(self, progress: Progress) -> None:
@@ -176,7 +177,15 @@ class Recorder:
             record["evaluation"] = progress.evaluation
         if self.tracked is not None:
             record["values"] = self.tracked.summary()
-        self.folder.append_progress(self.unit.row, self.unit.name, record)
+        self.unwritten.append(record)
+        with contextlib.suppress(OSError):  # a full disk; :meth:`save` says so
+            self._write()
+
+    def _write(self) -> None:
+        """Append the records that are not in the file yet."""
+        while self.unwritten:
+            self.folder.append_progress(self.unit.row, self.unit.name, self.unwritten[0])
+            self.unwritten.popleft()
 
     def save_in_time(self) -> None:
         """Save if the last time is long ago; what fails now is tried again later."""
@@ -186,10 +195,11 @@ class Recorder:
             self.save()
         except (OSError, ModelFileError) as error:
             self.saved = time.monotonic()
-            self.say(f"Could not save, and will try again in a minute: {error}")
+            self.say(f"Could not save, will try again in {SAVE_SECONDS:.0f} seconds: {error}")
 
     def save(self) -> None:
         """Write everything; the agent last, as what goes beyond it is left out at a resume."""
+        self._write()
         if self.tracked is not None:
             self.tracked.save()
         self.agent.save(self.path)

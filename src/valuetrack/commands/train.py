@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import importlib
 import json
-import os
-import sys
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +17,7 @@ from rich.table import Table
 from valuetrack.api.agent import Agent
 from valuetrack.api.options import parse
 from valuetrack.api.training import REPORTS, show_progress
+from valuetrack.commands.arguments import assignments, import_modules, read_observations
 from valuetrack.commands.session import (
     AGENT,
     Recorder,
@@ -34,17 +30,11 @@ from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.experiments import provenance
 from valuetrack.experiments.runner import Unit
 from valuetrack.io.manifest import FORMAT
-from valuetrack.io.run_folder import MANIFEST, RunFolder
+from valuetrack.io.run_folder import MANIFEST, RunFolder, StoreError
 from valuetrack.registry import agent_type, load
 from valuetrack.training.evaluation import Episodes
 
 BOARD = "tensorboard"
-
-
-class ModuleFailedError(ValueError):
-    """The code of a module that the user named does not run."""
-
-    exit_code = 1
 
 
 class Choices(NamedTuple):
@@ -85,32 +75,23 @@ def train(
         seed, seeds, backend, assignments(env_options, "--env-set"), assignments(options, "--set")
     )
     path = out or Path("runs") / f"{kind.name}-{env.replace('/', '-')}"
-    saved = path / AGENT
-    if not resume and saved.exists():
-        raise ValueError(
-            f"{path} is there already; choose another folder with --out, or go on in it with "
-            "--resume."
-        )
-    resumes = resume and (saved.exists() or not (path / MANIFEST).exists())
-    with stoppable() as stop:  # while JAX compiles, an interrupt would end in a crash
-        agent = (_go_on if resumes else _begin)(path, kind, env, choices)
-    if stop.asked:
-        raise KeyboardInterrupt("Interrupted before the first step; nothing is saved.")
 
     def say(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    left = steps - agent.num_timesteps
-    if left < 1:
-        say(f"The training in {path} is finished: the agent has {agent.num_timesteps:,} steps.")
-        return say_if_diverged(agent)
-    tracked = None if track is None else Tracked(agent, path, observations, track, resume=resumes)
-    board = path / BOARD if tensorboard else None
-    if board is not None and board.exists() and not board.is_dir():
-        raise ValueError(f"{board} is a file; TensorBoard's files need a folder of that name.")
-    unit = Unit(kind.name, agent.seeds[0], len(agent.seeds))
-    folder = _open_folder(path, agent, steps, unit)
-    with folder.lock([unit.row]):
+    with contextlib.ExitStack() as held:
+        _lock_existing(path, held)  # before an agent is read that another process may replace
+        agent, resumes = _make_agent(path, kind, env, choices, resume=resume)
+        left = steps - agent.num_timesteps
+        if left < 1:
+            say(f"The training in {path} is finished: the agent has {agent.num_timesteps:,} steps.")
+            return say_if_diverged(agent)
+        tracked = None
+        if track is not None:
+            tracked = Tracked(agent, path, observations, track, resume=resumes)
+        board = _board(path) if tensorboard else None
+        unit = Unit(kind.name, agent.seeds[0], len(agent.seeds))
+        folder = _open_folder(path, _manifest(agent, steps, unit), held)
         recorder = Recorder(agent, folder, unit, tracked, say)
         schedule = {
             "report_every": -(-steps // REPORTS),
@@ -124,8 +105,45 @@ def train(
     if tracked is not None:
         tracked.show(say)
     _show(agent, agent.play(episodes), console)
-    say(f"Agent: {saved}")
+    say(f"Agent: {path / AGENT}")
     return say_if_diverged(agent)
+
+
+def _lock_existing(path: Path, held: contextlib.ExitStack) -> None:
+    """Keep other processes from training in a folder that exists."""
+    if not (path / MANIFEST).exists():
+        return
+    folder = RunFolder.open(path)
+    manifest = folder.manifest()
+    if manifest["experiment"] != "train":
+        raise StoreError(f"{path} holds an experiment; choose another folder with --out.")
+    held.enter_context(folder.lock(row["id"] for row in manifest["rows"]))
+
+
+def _make_agent(
+    path: Path, kind: type[Agent[Any]], env: str, choices: Choices, *, resume: bool
+) -> tuple[Agent[Any], bool]:
+    """Return a new agent or the saved one, and whether it is the saved one."""
+    is_saved, is_begun = (path / AGENT).exists(), (path / MANIFEST).exists()
+    if is_saved and not resume:
+        raise ValueError(
+            f"{path} is there already; choose another folder with --out, or go on in it with "
+            "--resume."
+        )
+    resumes = resume and (is_saved or not is_begun)  # what was begun may never have been saved
+    with stoppable() as stop:  # while JAX compiles, an interrupt would end in a crash
+        agent = (_go_on if resumes else _begin)(path, kind, env, choices)
+    if stop.asked:
+        raise KeyboardInterrupt("Interrupted before the first step; nothing is saved.")
+    return agent, resumes
+
+
+def _board(path: Path) -> Path:
+    """Return the folder for TensorBoard's files."""
+    board = path / BOARD
+    if board.exists() and not board.is_dir():
+        raise ValueError(f"{board} is a file; TensorBoard's files need a folder of that name.")
+    return board
 
 
 def _learn(
@@ -152,8 +170,8 @@ def _learn(
         save(recorder, stop)
 
 
-def _open_folder(path: Path, agent: Agent[Any], steps: int, unit: Unit) -> RunFolder:
-    """Return the run's folder, made new or taken up, with a manifest that says what is trained."""
+def _manifest(agent: Agent[Any], steps: int, unit: Unit) -> dict[str, Any]:
+    """Return what the run's folder says is trained."""
     row = {
         "id": unit.row,
         "label": agent.label,
@@ -171,7 +189,7 @@ def _open_folder(path: Path, agent: Agent[Any], steps: int, unit: Unit) -> RunFo
         "quick": None,
     }
     source = provenance.commit()
-    manifest = {
+    return {
         "format": FORMAT,
         "experiment": "train",
         "preset": "none",
@@ -181,12 +199,21 @@ def _open_folder(path: Path, agent: Agent[Any], steps: int, unit: Unit) -> RunFo
         "rows": [{**row, "units": [[unit.first_seed, unit.seeds]], "commit": source}],
         **provenance.describe(source),
     }
+
+
+def _open_folder(path: Path, manifest: dict[str, Any], held: contextlib.ExitStack) -> RunFolder:
+    """Return the run's folder, made new and locked, or the one that is locked already."""
     if not (path / MANIFEST).exists():
-        return RunFolder.create(path, manifest)
+        folder = RunFolder.create(path, manifest)
+        held.enter_context(folder.lock(row["id"] for row in manifest["rows"]))
+        return folder
     folder = RunFolder.open(path)
-    if folder.manifest()["experiment"] != "train":
-        raise ValueError(f"{path} holds an experiment; choose another folder with --out.")
-    with folder.lock([unit.row]), folder.changing():
+    begun, row = folder.manifest()["rows"], manifest["rows"][0]
+    if [entry["id"] for entry in begun] != [row["id"]]:
+        raise StoreError(
+            f"{path} holds a training of {begun[0]['label']}; choose another folder with --out."
+        )
+    with folder.changing():
         folder.write_json(MANIFEST, manifest)
     return folder
 
@@ -204,72 +231,6 @@ def evaluate(
     import_modules(imports)
     agent = load(model / AGENT if model.is_dir() else model, env)
     _show(agent, agent.play(episodes, seed=seed), console)
-
-
-def import_modules(names: Sequence[str]) -> None:
-    """Import modules, those in the working directory included, so that they register theirs."""
-    here = os.getcwd()
-    if names and here not in sys.path:
-        sys.path.insert(0, here)
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except (Exception, SystemExit) as error:  # whatever a module of the user's raises
-            what = f"{type(error).__name__}: {error}".removesuffix(": ").removesuffix(".")
-            # The package of a module that is not there may be missing instead of it.
-            missing = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(
-                f"{error.name}."
-            )
-            kind = ValueError if missing else ModuleFailedError
-            raise kind(f"The module {name} cannot be imported: {what}.") from error
-
-
-def assignments(pairs: Sequence[str], option: str) -> dict[str, Any]:
-    """Turn ``key=value`` into a dictionary.
-
-    Values are JSON, or as Python writes them (``False``, ``None``, ``(64, 64)``), or else plain
-    text.
-    """
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.strip():
-            raise ValueError(f"{option} takes key=value, for instance discount=0.9, not {pair!r}.")
-        if key.strip() in found:
-            raise ValueError(f"{option} sets {key.strip()} twice.")
-        found[key.strip()] = _value(text.strip())
-    return found
-
-
-def _value(text: str) -> Any:
-    for read in (json.loads, ast.literal_eval):  # which takes literals and runs nothing
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return read(text)
-    return text
-
-
-def read_observations(path: Path) -> Any:
-    """Read a batch of observations from a file of NumPy's, in a form that cannot hold code.
-
-    An ``.npy`` file holds an array with a row for each observation. An ``.npz`` file holds one for
-    each key of a Dict, or, where ``numpy.savez`` was given no names, for each part of a Tuple.
-    """
-    try:
-        with open(path, "rb") as file:
-            found = np.load(file, allow_pickle=False)
-            if not isinstance(found, np.ndarray):
-                found = dict(found)
-        arrays = found if isinstance(found, dict) else {"": found}
-        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-            raise ValueError("There is something else in it.")
-    except (ValueError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path} is not an .npy file of numbers; write one with numpy.save."
-        ) from error
-    if not arrays or any(not array.ndim or not len(array) for array in arrays.values()):
-        raise ValueError(f"{path} should hold an array of observations, one row each.")
-    unnamed = [f"arr_{place}" for place in range(len(arrays))]
-    return tuple(found[name] for name in unnamed) if set(unnamed) == set(arrays) else found
 
 
 def _begin(folder: Path, kind: type[Agent[Any]], env: str, choices: Choices) -> Agent[Any]:

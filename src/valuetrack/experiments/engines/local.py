@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
@@ -161,9 +162,9 @@ class InlineEngine:
 
     def follow(self, seconds: float) -> list[Event]:
         """Return the progress; raise what a unit raised."""
-        with contextlib.suppress(TimeoutError):
-            self._units[0].result(seconds)
-            self._units.popleft()
+        wait_for([self._units[0]], seconds)
+        if self._units[0].done():
+            self._units.popleft().result()
         events = []
         with contextlib.suppress(queue.Empty):
             while True:
