@@ -4,12 +4,6 @@ import copy
 
 import jax
 import pytest
-<<<<<<< HEAD
-from valuetrack.experiments.build import build_loop, build_problem
-from valuetrack.experiments.unit import plan_segments
-
-from valuetrack.experiments.spec import SpecError, load, load_file, parse
-=======
 
 from tests.experiments.conftest import small_data
 from valuetrack.api.options import parse
@@ -17,7 +11,6 @@ from valuetrack.experiments import measure
 from valuetrack.experiments.measure.values import ValuesOptions, is_final, plan_points
 from valuetrack.experiments.spec import SpecError, load, read_experiment, read_toml, resolve
 from valuetrack.learner import Task
->>>>>>> wip-exptests
 from valuetrack.networks import parameter_count
 from valuetrack.registry import agent_type
 
