@@ -11,12 +11,11 @@ import time
 
 import pytest
 from typer.testing import CliRunner
-from valuetrack.experiments.kinds import kind_of, load_spec
 
-from tests.experiments.conftest import shrink
+from tests.experiments.conftest import small_data
 from valuetrack.cli import app
 from valuetrack.commands import reproduce as command
-from valuetrack.experiments.spec import load
+from valuetrack.experiments.spec import load, read_experiment, resolve
 
 runner = CliRunner()
 ROWS = "lktd-10000,dqn"
@@ -25,14 +24,13 @@ ROWS = "lktd-10000,dqn"
 @pytest.fixture(scope="module", autouse=True)
 def small():
     """Let the command find an experiment of a second in place of the paper's."""
-    spec = shrink(load("indoor_escape"))
 
-    def only(name):
-        kind_of(name)  # refuses an unknown one
-        return spec
+    def only(name, **choices):
+        read_experiment(name)  # refuses an unknown one
+        return resolve(small_data(), "small", **choices)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("valuetrack.commands.reproduce.load_spec", only)
+        patch.setattr("valuetrack.commands.reproduce.load", only)
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         yield
 
@@ -121,7 +119,7 @@ def test_a_report_is_made_again_from_the_folder_alone(run):
         (["indoor-escape", "--rows", ""], "row"),
         (["indoor-escape", "--steps", "1234"], "multiple"),
         (["indoor-escape", "--seeds", "0"], "--seeds"),
-        (["indoor-escape", "--env", "CartPole-v1"], "--env is for classic-control"),
+        (["indoor-escape", "--env", "CartPole-v1"], "has no task 'CartPole-v1'"),
         (["indoor-escape", "--preset", "mine"], "preset"),
         (["indoor-escape", "--seed", "-1"], "--seed"),
         ([], "experiment"),
@@ -180,10 +178,15 @@ def test_a_manifest_with_missing_parts_is_one_sentence(tmp_path):
 
 
 def test_tasks_of_classic_control_are_chosen_by_name():
-    spec = load_spec("classic-control")
-    chosen = command._rows_in(spec, "Acrobot-v1", None)
-    assert chosen == "acrobot-lktd,acrobot-dqn,acrobot-qrdqn"
+    spec = load("classic-control")
+    chosen = command._rows_in(spec, "Acrobot-v1")
+    assert chosen == ("acrobot-lktd", "acrobot-dqn", "acrobot-qrdqn")
     with pytest.raises(ValueError, match="there are CartPole-v1, MountainCar-v0, LunarLander-v3"):
-        command._rows_in(spec, "LunarLander-v2", None)
-    with pytest.raises(ValueError, match="give one of them"):
-        command._rows_in(spec, "Acrobot-v1", "acrobot-dqn")
+        command._rows_in(spec, "LunarLander-v2")
+
+
+def test_rows_are_chosen_in_one_way(tmp_path):
+    words = ("--env", "valuetrack/IndoorEscape-v0", "--rows", "dqn", "--out", tmp_path / "new")
+    result = invoke("reproduce", "indoor-escape", *words)
+    assert result.exit_code == 2
+    assert "give one of them" in result.stderr

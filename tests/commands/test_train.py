@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import signal
 import textwrap
@@ -18,8 +17,9 @@ from typer.testing import CliRunner
 import valuetrack as vt
 from valuetrack.cli import app
 from valuetrack.commands import session
+from valuetrack.commands.arguments import assignments, read_observations
 from valuetrack.commands.lists import obstacles
-from valuetrack.commands.train import assignments, read_observations
+from valuetrack.io.run_folder import RunFolder
 from valuetrack.training.compiled_trainer import CompiledTrainer
 
 runner = CliRunner()
@@ -33,6 +33,20 @@ def invoke(*arguments):
 
 def train(out, *arguments, env="CartPole-v1", steps=120):
     return invoke("train", "--env", env, "--steps", steps, "--out", out, *TINY, *arguments)
+
+
+def progress(out, *, timed=False):
+    """Return the records of a training; without their rates, which depend on the machine."""
+    (path,) = out.glob("units/*/*/progress.jsonl")
+    records = RunFolder.open(out).read_progress(path.parent.parent.name, path.parent.name)
+    return [
+        {name: value for name, value in record.items() if timed or name != "rate"}
+        for record in records
+    ]
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,10 +79,12 @@ def test_training_ends_in_a_table_an_agent_and_a_history(trained):
     assert agent.seeds == (5, 6)
     assert agent.num_timesteps == 120
     assert agent.options.hidden == (8,)
-    history = json.loads((out / "history.json").read_text())
-    assert history[-1]["steps"] == 120
-    evaluated = [entry["evaluation"] for entry in history if entry["evaluation"]]
+    records = progress(out, timed=True)
+    assert records[-1]["steps"] == 120
+    assert all(record["rate"] > 0 for record in records)
+    evaluated = [record["evaluation"] for record in records if "evaluation" in record]
     assert np.shape(evaluated) == (2, 2, 2)
+    assert np.shape(records[-1]["values"]["low"]) == (2, 2, 2)  # seeds, states, actions
 
 
 def test_tracked_values_are_written_and_drawn(trained):
@@ -105,8 +121,8 @@ def test_resuming_is_the_same_as_one_go(tmp_path):
     assert arrays[0].keys() == arrays[1].keys()
     for name, array in arrays[0].items():
         np.testing.assert_array_equal(array, arrays[1][name], err_msg=name)
-    steps = [json.loads((tmp_path / n / "history.json").read_text()) for n in ("whole", "cut")]
-    assert steps[0][-1]["steps"] == steps[1][-1]["steps"] == 120
+    assert progress(tmp_path / "whole")[-1]["steps"] == 120
+    assert progress(tmp_path / "cut")[-1] == progress(tmp_path / "whole")[-1]
 
 
 DIFFERENT = [
@@ -131,7 +147,7 @@ def test_what_differs_from_the_saved_agent_is_refused(
     out = tmp_path / "run"
     shutil.copytree(trained[0], out)
     (out / "tensorboard").write_text("mine")
-    before = {path: path.read_bytes() for path in out.iterdir()}
+    before = files(out)
     np.save(tmp_path / "other.npy", np.ones((2, 4), np.float32))
     monkeypatch.chdir(tmp_path)
     options = ["--env", "CartPole-v1", "--steps", 200, "--out", out, "--resume"]
@@ -140,7 +156,7 @@ def test_what_differs_from_the_saved_agent_is_refused(
     assert part in result.stderr
     assert saved in result.stderr
     assert result.stderr.count("\n") == 1
-    assert {path: path.read_bytes() for path in out.iterdir()} == before
+    assert files(out) == before
 
 
 def test_a_record_that_does_not_say_where_it_was_made_is_kept(trained, tmp_path):
@@ -195,8 +211,7 @@ def test_a_stopped_training_is_saved(kind, tmp_path, monkeypatch):
     agent = vt.load(out / "agent.vt")
     assert 0 < agent.num_timesteps < 1_000
     if kind != "at once":  # which ends between the values and their record
-        history = json.loads((out / "history.json").read_text())
-        assert [entry["steps"] for entry in history] == [agent.num_timesteps]
+        assert progress(out) == []  # there is no record between two points
         with np.load(out / "tracking.npz", allow_pickle=False) as arrays:
             assert arrays["updates"].tolist() == list(range(1, agent.trainer.clock.updates + 1))
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
@@ -246,7 +261,7 @@ def test_what_was_cut_in_the_middle_is_not_called_saved(tmp_path):
     def fail():
         raise RuntimeError("Array has been deleted.")
 
-    recorder, stop = SimpleNamespace(folder=tmp_path, save=fail), session.Stop()
+    recorder, stop = SimpleNamespace(path=tmp_path / "agent.vt", save=fail), session.Stop()
     with pytest.raises(RuntimeError, match="deleted"):
         session.save(recorder, stop)
     stop.asked = True
@@ -323,7 +338,7 @@ def test_the_backend_is_chosen(tmp_path):
     assert "backend=" not in result.stderr
     result = train(tmp_path / "run", *option, "--backend", "host", steps=40)
     assert result.exit_code == 0, result.output
-    assert vt.load(tmp_path / "run" / "agent.vt").place.in_jax is None
+    assert vt.load(tmp_path / "run" / "agent.vt").env.in_jax is None
 
 
 BROKEN = {
@@ -495,19 +510,79 @@ def test_an_environments_option_may_be_written_as_python_does(tmp_path):
     result = invoke("train", *words, "--algo", "dqn", "--steps", 8, "--episodes", 1, "--out", out)
     assert result.exit_code == 0, result.output
     agent = vt.load(out / "agent.vt")
-    assert agent.place.options == {"is_slippery": False}
-    assert len(agent.place.lanes.envs[0].unwrapped.P[0][1]) == 1  # a step leads to one place
+    assert agent.env.options == {"is_slippery": False}
+    assert len(agent.env.in_python.envs[0].unwrapped.P[0][1]) == 1  # a step leads to one place
 
 
-@pytest.mark.parametrize("content", ["{", "3", "[{}]", '[{"steps": "many"}]'])
-def test_a_damaged_history_is_named(trained, content, tmp_path):
+def test_progress_does_not_depend_on_how_often_a_training_was_stopped(tmp_path, monkeypatch):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert train(whole, steps=2_000).exit_code == 0
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            after_three_runs(patch, STOPS["SIGTERM"])
+            result = train(cut, *(["--resume"] if cut.exists() else []), steps=2_000)
+            assert result.exit_code == 130, result.output
+    assert train(cut, "--resume", steps=2_000).exit_code == 0
+    assert len(progress(whole)) == 100
+    assert progress(cut) == progress(whole)
+
+
+def test_a_finished_training_says_so(trained):
+    out, _ = trained
+    before = files(out)
+    words = ["train", "--env", "CartPole-v1", "--steps", 120, "--out", out, "--resume"]
+    result = invoke(*words)
+    assert result.exit_code == 0, result.output
+    assert "is finished: the agent has 120 steps" in " ".join(result.output.split())
+    assert files(out) == before
+
+
+def test_two_trainings_do_not_share_a_folder(trained, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(trained[0], out)
-    (out / "history.json").write_text(content)
-    result = train(out, "--resume", steps=200)
+    before = (out / "agent.vt").read_bytes()
+    with RunFolder.open(out).lock(["lktd"]):
+        result = train(out, "--resume", "--seed", 5, "--seeds", 2, steps=200)
     assert result.exit_code == 2
-    assert "history.json is damaged" in result.stderr
-    assert (out / "history.json").read_text() == content
+    assert "Another process" in result.stderr
+    assert (out / "agent.vt").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["run[/x]", "run[bold]x"])
+def test_a_path_is_not_markup(name, tmp_path):
+    result = train(tmp_path / name)
+    assert result.exit_code == 0, result.output
+    assert str(tmp_path / name / "agent.vt") in result.output.replace("\n", "")
+
+
+def test_a_failed_save_leaves_a_folder_to_go_on_in(tmp_path, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device", str(tmp_path / "run" / "agent.vt"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("valuetrack.io.array_file.write_atomically", full)
+        result = train(tmp_path / "run")
+    assert result.exit_code == 2
+    assert "No space left" in result.stderr
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    assert train(tmp_path / "run").exit_code == 0  # the same command
+    assert train(tmp_path / "again", "--resume").exit_code == 0
+
+
+def test_a_periodic_save_that_fails_is_tried_again(tmp_path, monkeypatch):
+    saves, save = itertools.count(1), vt.LKTD.save
+
+    def sometimes(self, path, **options):
+        if next(saves) <= 2:
+            raise OSError(28, "No space left on device", str(path))
+        save(self, path, **options)
+
+    monkeypatch.setattr(session, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(vt.LKTD, "save", sometimes)
+    result = train(tmp_path / "run", steps=2_000)
+    assert result.exit_code == 0, result.output
+    assert "will try again" in " ".join(result.output.split())
+    assert vt.load(tmp_path / "run" / "agent.vt").num_timesteps == 2_000
 
 
 def test_an_interrupt_waits_until_the_agent_is_made(tmp_path, monkeypatch):

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from valuetrack.algorithms import ALGORITHMS
-from valuetrack.algorithms.options import parse as parse_options
-from valuetrack.experiments.control_spec import parse_control
-from valuetrack.experiments.control_unit import plan_points
-from valuetrack.experiments.kinds import kind_of, load_spec
 
 import valuetrack as vt
-from tests.experiments.conftest import StopAfter
-from valuetrack.experiments import run as runs
-from valuetrack.experiments.run import Request, open_or_create, run
-from valuetrack.experiments.spec import SpecError
+from tests.experiments.conftest import StopAfter, run_here, run_until
+from valuetrack.api.options import parse as parse_options
+from valuetrack.experiments.measure import options_of
+from valuetrack.experiments.measure.control import plan_points
+from valuetrack.experiments.run import Request, open_or_create
+from valuetrack.experiments.spec import SpecError, load, resolve
 from valuetrack.io import array_file
+from valuetrack.registry import AGENTS
 
 SMALL = {"hidden": (8,), "batch_size": 8, "replay_capacity": 200, "learning_starts": 20}
 
 
-def small_spec(**changes):
+def small_spec(steps=None, **changes):
     rows = [
         {"id": "cartpole-lktd", "algorithm": "lktd", "env": "CartPole-v1", "steps": 200,
          "options": {**SMALL, "step_size": 1e-5}},
@@ -29,17 +27,17 @@ def small_spec(**changes):
     ]  # fmt: skip
     data = {
         "name": "classic-control",
-        "evaluation": {"points": 5, "episodes": 2},
+        "measure": {"kind": "control", "points": 5, "episodes": 2},
         "quick": {"rows": ["cartpole-dqn"], "seeds": 1, "steps": 200},
         "rows": rows,
         **changes,
     }
-    return parse_control(data, "small")
+    return resolve(data, "small", steps=steps)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "MountainCar-v0", "LunarLander-v3"])
 def test_the_settings_experiment_varies_one_option_at_a_time(env):
-    spec, tasks = load_spec("lktd-settings"), load_spec("classic-control").rows
+    spec, tasks = load("lktd-settings"), load("classic-control").rows
     (base,) = (row for row in tasks if (row.env, row.algorithm) == (env, "lktd"))
     first, *others = (row for row in spec.rows if row.env == env)
     assert first.options == base.options | {"inner_iterations": 2}
@@ -55,31 +53,29 @@ def test_the_settings_experiment_varies_one_option_at_a_time(env):
     for row in others:
         changed = {key for key, value in row.options.items() if first.options[key] != value}
         assert len(changed - beside.get(row.id.rpartition("-")[0].rpartition("-")[0], set())) == 1
-        assert all(f"{key} = " in spec.label(row.id) for key in changed)
+        assert all(f"{key} = " in row.label for key in changed)
 
 
 def test_rows_of_the_settings_experiment_are_named_by_what_sets_them_apart():
-    spec, base = load_spec("lktd-settings"), load_spec("classic-control").row("cartpole-lktd")
+    spec, base = load("lktd-settings"), load("classic-control").row("cartpole-lktd")
     assert spec.row("iterations-5").options == base.options
-    assert spec.label("base") == "LKTD"
-    assert spec.label("step-4") == "LKTD, step_size = 0.0001"
+    assert spec.row("base").label == "LKTD"
+    assert spec.row("step-4").label == "LKTD, step_size = 0.0001"
     mended = "LKTD, inner_iterations = 1, target_every = 50"
-    assert spec.label("iterations-1-target-50") == mended
+    assert spec.row("iterations-1-target-50").label == mended
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     spec = small_spec()
     request = Request(spec, "reference", ("cartpole-lktd", "cartpole-dqn"), 3, 2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "worker_count", lambda: 1)
-        folder = open_or_create(tmp_path_factory.mktemp("runs") / "whole", request, resume=True)
-    assert run(folder, workers=0)
+    folder = open_or_create(tmp_path_factory.mktemp("runs") / "whole", request, resume=True)
+    assert run_here(folder)
     return folder
 
 
 def test_the_twelve_rows_have_the_hyperparameters_of_the_paper():
-    spec = load_spec("classic-control")
+    spec = load("classic-control")
     tasks = ("cartpole", "mountaincar", "lunarlander", "acrobot")
     assert {row.id for row in spec.rows} == {
         f"{t}-{a}" for t in tasks for a in ("lktd", "dqn", "qrdqn")
@@ -93,7 +89,7 @@ def test_the_twelve_rows_have_the_hyperparameters_of_the_paper():
     for row in spec.rows:
         task = row.id.split("-")[0]
         assert row.steps == steps[task]
-        options = parse_options(ALGORITHMS[row.algorithm].options_type, row.options, row.id)
+        options = parse_options(AGENTS[row.algorithm].options_type, row.options, row.id)
         assert options.hidden == (256, 256)
         assert options.batch_size == (64 if task == "cartpole" else 128)
         if row.algorithm == "lktd":
@@ -133,7 +129,7 @@ def test_the_best_agent_is_kept_for_every_seed(whole, row):
         chosen = (points["row"] == row) & (points["seed"] == seed)
         best = np.argmax(points["evaluation_return"][chosen])
         # The same episodes as when it was found.
-        played = agent.play(small_spec().evaluation.episodes, seed=int(best) + 1)
+        played = agent.play(small_spec().measure["episodes"], seed=int(best) + 1)
         names = ("evaluation_return", "discounted_return", "start_value")
         for name, part in zip(names, played, strict=True):
             assert part[member].mean() == points[name][chosen][best]
@@ -142,15 +138,14 @@ def test_the_best_agent_is_kept_for_every_seed(whole, row):
         np.testing.assert_array_equal(estimate.samples[0], estimate.latest)
 
 
-def test_a_run_stopped_twice_goes_on_to_the_same_bits(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "worker_count", lambda: 1)
+def test_a_run_stopped_twice_goes_on_to_the_same_bits(whole, tmp_path):
     request = Request(small_spec(), "reference", ("cartpole-lktd", "cartpole-dqn"), 3, 2)
     for asked in (2, 7):
         folder = open_or_create(tmp_path / "run", request, resume=True)
-        assert not run(folder, workers=0, stop=StopAfter(asked))
+        assert not run_until(folder, StopAfter(asked))
         assert list(folder.path.glob("units/*/*/checkpoint.vt"))
     folder = open_or_create(tmp_path / "run", request, resume=True)
-    assert run(folder, workers=0)
+    assert run_here(folder)
     left, right = whole.table("points"), folder.table("points")
     for column in left:
         np.testing.assert_array_equal(left[column], right[column], err_msg=column)
@@ -163,15 +158,14 @@ def test_a_run_stopped_twice_goes_on_to_the_same_bits(whole, tmp_path, monkeypat
             np.testing.assert_array_equal(array, kept[1][name])
 
 
-def test_tasks_that_are_stepped_in_python_are_run_and_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "worker_count", lambda: 1)
-    (row,) = (row.model_dump() for row in small_spec().rows if row.id == "cartpole-dqn")
+def test_tasks_that_are_stepped_in_python_are_run_and_go_on(tmp_path):
+    row = small_spec().row("cartpole-dqn").model_dump()
     spec = small_spec(rows=[row | {"env": "FrozenLake-v1"}])
     request = Request(spec, "reference", ("cartpole-dqn",), 0, 2)
     folder = open_or_create(tmp_path / "run", request, resume=True)
-    assert not run(folder, workers=0, stop=StopAfter(5))
+    assert not run_until(folder, StopAfter(5))
     assert list(folder.path.glob("units/*/*/checkpoint.vt"))
-    assert run(folder, workers=0)
+    assert run_here(folder)
     points = folder.table("points")
     assert points["training_episodes"].dtype == np.int64
     played = points["training_episodes"] > 0
@@ -179,15 +173,14 @@ def test_tasks_that_are_stepped_in_python_are_run_and_go_on(tmp_path, monkeypatc
     np.testing.assert_array_equal(np.isfinite(points["training_return"]), played)
 
 
-def test_a_seed_that_diverges_is_no_result(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "worker_count", lambda: 1)
+def test_a_seed_that_diverges_is_no_result(tmp_path):
     spec = small_spec()
     row = spec.rows[0].model_dump()
     row["options"]["step_size"] = 1e6
     broken = small_spec(rows=[row])
     request = Request(broken, "reference", ("cartpole-lktd",), 0, 1)
     folder = open_or_create(tmp_path / "run", request, resume=True)
-    assert run(folder, workers=0)
+    assert run_here(folder)
     assert folder.table("seeds")["diverged_at"][0] > 0
     points = folder.table("points")
     assert points["diverged"][-1]
@@ -210,17 +203,18 @@ def test_a_training_of_few_cycles_has_a_point_after_each():
 
 def test_a_first_look_has_points_enough_for_its_figures():
     for name in ("classic-control", "lktd-settings"):
-        spec = load_spec(name)
+        spec = load(name)
         for row in (spec.row(row_id) for row_id in spec.quick.rows):
             cycles = spec.quick.steps // row.options["steps_per_update"]
-            assert len(plan_points(cycles, spec.evaluation.points)) >= 50
+            assert len(plan_points(cycles, spec.measure["points"])) >= 50
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"colour": "red"}, "colour: unknown key"),
-        ({"evaluation": {"points": 0}}, "evaluation.points"),
+        ({"measure": {"kind": "control", "points": 0}}, "points"),
+        ({"measure": {"kind": "pictures"}}, "there are"),
         ({"rows": [{"id": "a", "algorithm": "ppo", "env": "x", "steps": 1}]}, "algorithm"),
         (
             {"rows": [{"id": "a", "algorithm": "dqn", "env": "x", "steps": 1,
@@ -231,7 +225,7 @@ def test_a_first_look_has_points_enough_for_its_figures():
 )  # fmt: skip
 def test_a_wrong_key_or_value_is_one_sentence(change, sentence):
     with pytest.raises(SpecError) as caught:
-        small_spec(**change)
+        options_of(small_spec(**change))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -240,12 +234,12 @@ def test_unknown_rows_and_experiments_are_refused():
     with pytest.raises(SpecError, match="There is no row 'x'"):
         small_spec().row("x")
     with pytest.raises(SpecError, match="There is no experiment 'classic'"):
-        kind_of("classic")
+        load("classic")
 
 
 def test_labels_follow_a_row_that_now_comes_first(tmp_path):
     """Rows are named by what sets them apart from the first."""
-    (row,) = (row.model_dump() for row in small_spec().rows if row.id == "cartpole-dqn")
+    row = small_spec().row("cartpole-dqn").model_dump(exclude={"label"})
     slow, quick = (
         row | {"id": name, "options": row["options"] | {"learning_rate": rate}}
         for name, rate in (("slow", 1e-4), ("quick", 1e-2))
@@ -261,6 +255,6 @@ def test_labels_follow_a_row_that_now_comes_first(tmp_path):
 
 
 def test_other_step_counts_reach_every_row():
-    assert {row.steps for row in small_spec().with_steps(77).rows} == {77}
-    assert small_spec().steps_of("cartpole-dqn") == 200
-    assert small_spec().hash("reference") != small_spec().with_steps(77).hash("reference")
+    assert {row.steps for row in small_spec(steps=77).rows} == {77}
+    assert small_spec().row("cartpole-dqn").steps == 200
+    assert small_spec().hash() != small_spec(steps=77).hash()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import jax
 import pytest
-from valuetrack.experiments.build import build_problem
-from valuetrack.experiments.workers import WorkerError, call_in_process
 
+from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.experiments import timing
+from valuetrack.experiments.engines import WorkerError
+from valuetrack.experiments.engines.local import call_in_process
 from valuetrack.experiments.spec import load
 
 
@@ -20,7 +21,7 @@ def small(monkeypatch):
 
 def test_every_algorithm_has_a_time_in_every_configuration(small):
     calls = []
-    rows = timing.time_updates(load("indoor_escape"), "reference", advance=lambda: calls.append(1))
+    rows = timing.time_updates(load("indoor-escape"), advance=lambda: calls.append(1))
     algorithms = {"lktd", "sgld", "sghmc", "dqn", "bootdqn", "qrdqn", "kova"}
     cells = {(row["algorithm"], tuple(row["hidden"]), row["batch_size"]) for row in rows}
     assert cells == {(a, h, n) for a in algorithms for h, n in timing.CONFIGURATIONS}
@@ -33,12 +34,10 @@ def test_every_algorithm_has_a_time_in_every_configuration(small):
 
 
 def test_what_is_timed_are_real_updates_of_the_asked_size():
-    spec = load("indoor_escape")
-    row = spec.row("lktd-10000")
-    problem = build_problem(spec)
-    batch = timing.random_batch(problem.env, 8, jax.random.key(1))
+    row = load("indoor-escape").row("lktd-10000")
+    batch = timing.random_batch(IndoorEscape(), 8, jax.random.key(1))
     assert {leaf.shape[0] for leaf in jax.tree.leaves(batch)} == {8}
-    case = timing.make_case(spec, "reference", row, (4,), 8)
+    case = timing.make_case(row, (4,), 8)
     assert int(case.run()) == case.updates
 
 
