@@ -291,9 +291,11 @@ def say_if_diverged(agent: Agent[Any]) -> bool:
         return True
     told = ", ".join(f"seed {seed} at update {at:,}" for seed, at in agent.diverged.items())
     name = "step_size" if hasattr(agent.options, "step_size") else "learning_rate"
+    rate = getattr(agent.options, name)
+    used = f"{rate:g}" if isinstance(rate, int | float) else "that of this schedule"
     typer.echo(
         f"{type(agent).__name__} diverged: {told}; its values are NaN from there on, so use a "
-        f"smaller {name} than {getattr(agent.options, name)}.",
+        f"smaller {name} than {used}.",
         err=True,
     )
     return False
