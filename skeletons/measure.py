@@ -34,6 +34,12 @@ class WidthsOptions(Section):
     level: float = Field(0.95, gt=0, lt=1)
 
 
+def plan_points(options: WidthsOptions, row: Row) -> list[int]:
+    """Return after how many cycles it looks, the last at the end."""
+    cycles = cycles_of(row)
+    return sorted({-(-cycles * i // options.points) for i in range(1, options.points + 1)})
+
+
 class WidthsMeasure:
     """Records the mean width of the intervals at one observation.
 
@@ -46,10 +52,7 @@ class WidthsMeasure:
     def __init__(self, options: WidthsOptions, row: Row, agent: Agent[Any]) -> None:
         self.options, self.agent = options, agent
         self.tracked: NDArray | None = np.zeros((1, *agent.task.shape), np.float32)
-        cycles = cycles_of(row, agent)
-        self.points = sorted(
-            {-(-cycles * i // options.points) for i in range(1, options.points + 1)}
-        )
+        self.points = plan_points(options, row)
         self.values = np.zeros((0, len(agent.seeds), agent.learner.heads, 1, agent.task.actions))
         self.records = Records()
 

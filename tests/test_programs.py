@@ -20,7 +20,7 @@ jax.monitoring.register_event_listener(
     lambda event, **_: hits.append(event) if event.endswith("/cache_hits") else None
 )
 agent = vt.DQN("valuetrack/IndoorEscape-v0", hidden=(4,), learning_starts=20, seed=1).learn(40)
-print(len(hits), float(abs(jax.tree.leaves(agent.trainer.agent_state)[0]).sum()))
+print(len(hits), float(abs(jax.tree.leaves(agent.trainer.states)[0]).sum()))
 """
 
 

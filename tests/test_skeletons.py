@@ -96,7 +96,7 @@ def test_the_environment_matches_plain_python_and_trains(skeleton):
 
 def test_the_experiment_its_measure_and_the_engine_run_and_resume(skeleton, tmp_path, monkeypatch):
     made = skeleton("measure")
-    kind = measure._Kind(made.WidthsOptions, made.WidthsMeasure)
+    kind = measure._Kind(made.WidthsOptions, made.plan_points, made.WidthsMeasure)
     monkeypatch.setitem(measure.KINDS, "widths", kind)
     experiment = spec.resolve(spec.read_toml(SKELETONS / "experiment.toml"), "experiment.toml")
     request = run.Request(experiment, rows=("lktd", "lktd-narrow"), seeds=2)

@@ -11,6 +11,7 @@ import valuetrack as vt
 from valuetrack import registry
 from valuetrack.api.agent import Agent
 from valuetrack.registry import AGENTS
+from valuetrack.report import style
 
 EVERY = pytest.mark.parametrize("kind", AGENTS.values(), ids=AGENTS)
 
@@ -19,8 +20,8 @@ EVERY = pytest.mark.parametrize("kind", AGENTS.values(), ids=AGENTS)
 def test_an_agent_has_a_label_a_colour_and_an_example(kind):
     assert AGENTS[kind.name] is kind
     assert kind.name == kind.name.lower()
-    assert registry.label_of(kind.name) == kind.label
-    assert registry.colour_of(kind.name) == kind.colour
+    assert style.label_of(kind.name) == kind.label
+    assert style.colour_of(kind.name) == kind.colour
     assert re.fullmatch(r"#[0-9A-F]{6}", kind.colour)
     assert f"vt.{kind.__name__}(" in inspect.getdoc(kind)
     assert getattr(vt, kind.__name__) is kind

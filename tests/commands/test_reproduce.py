@@ -90,8 +90,8 @@ def test_a_signal_to_all_processes_stops_them_where_they_can_go_on(number, tmp_p
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(programs)},
     ) as process:  # fmt: skip
-        while process.poll() is None and not list(programs.glob("*-cache")):
-            time.sleep(0.1)  # until a worker has compiled something, and so has begun a unit
+        while process.poll() is None and not list(tmp_path.glob("run/units/*/*/progress.jsonl")):
+            time.sleep(0.1)  # until a unit is under way
         os.killpg(process.pid, number)
         printed, _ = process.communicate(timeout=300)
     assert process.returncode == 130

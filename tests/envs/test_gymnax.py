@@ -224,7 +224,7 @@ def test_an_agent_learns_by_id_and_is_loaded_again(tmp_path):
 def test_an_agent_learns_from_images():
     agent = DQN(GymnaxEnv(*gymnax.make("Breakout-MinAtar")), convolutions=((4, 3, 2),), **SMALL)
     agent.learn(32)
-    kernel = jax.tree.leaves(agent.trainer.agent_state.sampler.params["body"][0]["w"])[0]
+    kernel = jax.tree.leaves(agent.trainer.states.sampler.params["body"][0]["w"])[0]
     assert kernel.shape[-4:] == (3, 3, 4, 4)
 
 

@@ -52,7 +52,7 @@ class Side:
 
 def kernels(agent):
     """Return the shapes of the weights of an agent's first layer, without the axis of seeds."""
-    weights = jax.tree.leaves(agent.trainer.agent_state.sampler.params["body"][0]["w"])[0]
+    weights = jax.tree.leaves(agent.trainer.states.sampler.params["body"][0]["w"])[0]
     return weights.shape[1:]
 
 
@@ -102,7 +102,7 @@ IMAGES = [
 def test_convolutions_are_used_on_images_of_any_dtype(space):
     agent = DQN(lambda: Spaced(space), convolutions=((5, 3, 2),), **SMALL)
     assert kernels(agent) == (3, 3, space.shape[-1], 5)
-    assert agent.trainer.memory.rows.observation.dtype == (
+    assert agent.trainer.replay.layout.observation_dtype == (
         np.bool_ if isinstance(space, MultiBinary) else space.dtype
     )
     agent.learn(16)

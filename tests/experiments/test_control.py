@@ -9,7 +9,7 @@ import valuetrack as vt
 from tests.experiments.conftest import StopAfter, run_here, run_until
 from valuetrack.api.options import parse as parse_options
 from valuetrack.experiments.measure import options_of
-from valuetrack.experiments.measure.control import plan_points
+from valuetrack.experiments.measure.control import ControlOptions, plan_points
 from valuetrack.experiments.run import Request, open_or_create
 from valuetrack.experiments.spec import SpecError, load, resolve
 from valuetrack.io import array_file
@@ -187,9 +187,17 @@ def test_a_seed_that_diverges_is_no_result(tmp_path):
     assert not np.isinf(points["best_return"]).any()
 
 
+def points_of(cycles, points):
+    """Return the points of a training of so many cycles, of one step each."""
+    row = small_spec().row("cartpole-dqn")
+    options = {**row.options, "steps_per_update": 1}
+    row = row.model_copy(update={"steps": cycles, "options": options})
+    return plan_points(ControlOptions(points=points), row)
+
+
 @pytest.mark.parametrize(("cycles", "points"), [(100, 100), (391, 100), (25_000, 100), (7, 5)])
 def test_points_lie_evenly_and_end_with_the_training(cycles, points):
-    planned = plan_points(cycles, points)
+    planned = points_of(cycles, points)
     assert len(set(planned)) == points
     assert planned[-1] == cycles
     gaps = np.diff([0, *planned])
@@ -198,7 +206,7 @@ def test_points_lie_evenly_and_end_with_the_training(cycles, points):
 
 
 def test_a_training_of_few_cycles_has_a_point_after_each():
-    assert plan_points(3, 100) == [1, 2, 3]
+    assert points_of(3, 100) == [1, 2, 3]
 
 
 def test_a_first_look_has_points_enough_for_its_figures():
@@ -206,7 +214,7 @@ def test_a_first_look_has_points_enough_for_its_figures():
         spec = load(name)
         for row in (spec.row(row_id) for row_id in spec.quick.rows):
             cycles = spec.quick.steps // row.options["steps_per_update"]
-            assert len(plan_points(cycles, spec.measure["points"])) >= 50
+            assert len(points_of(cycles, spec.measure["points"])) >= 50
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,8 @@ def _check_sizes(
 
 def _check_ring(path: Path, saved: Saved, settings: Settings) -> None:
     """Refuse rings larger than this machine's memory, all of which the compiled trainer takes."""
-    row = 2 * math.prod(saved.task.shape) + saved.task.actions
+    number = 1 if saved.task.is_image else 4  # bytes, at the least
+    row = number * 2 * math.prod(saved.task.shape) + 4 * (4 + saved.task.actions)
     needed = len(saved.seeds) * (settings.replay_capacity or 0) * row
     available = memory_of_machine()
     if needed > available:

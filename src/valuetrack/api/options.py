@@ -224,7 +224,8 @@ def parse(kind: type[OptionsType], given: dict[str, Any], name: str) -> OptionsT
         return kind.model_validate(given)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part in given) or first["loc"][0]
+        option, *rest = first["loc"]  # of a union, pydantic also names the member that failed
+        where = ".".join([str(option), *(str(part) for part in rest if isinstance(part, int))])
         message = first["msg"].removeprefix("Value error, ")
         value = " ".join(repr(first["input"]).split())
         raise ValueError(f"{name}'s {where} is wrong: {message}, not {value}.") from None

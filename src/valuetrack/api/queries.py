@@ -18,10 +18,10 @@ from valuetrack import rng
 from valuetrack.envs.base import Environment
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.training.evaluation import (
-    VALUES_KEY,
     Episodes,
     evaluate_compiled,
     greedy_choice,
+    values_key,
 )
 from valuetrack.types import Array, NDArray, Params
 
@@ -97,7 +97,7 @@ class Queries:
     @functools.cached_property
     def _values(self) -> Callable[[LearnerState, NDArray], Array]:
         def values(state: LearnerState, observations: Array) -> Array:
-            return jnp.moveaxis(self.learner.values(VALUES_KEY, state, observations), 1, 0)
+            return jnp.moveaxis(self.learner.values(values_key(), state, observations), 1, 0)
 
         return jax.jit(values)
 
@@ -111,7 +111,7 @@ class Queries:
             def of_one(params: Params) -> Array:
                 sampler = state.sampler._replace(params=params)
                 return self.learner.values(
-                    VALUES_KEY, state._replace(sampler=sampler), observations
+                    values_key(), state._replace(sampler=sampler), observations
                 )
 
             # One sample after the other: the outputs of many large networks would not fit.

@@ -81,7 +81,7 @@ class Row(SpecRow):
 
     label: Line
     units: list[Annotated[list[Natural], Field(min_length=2, max_length=2)]]
-    commit: Line | None
+    commit: Line | None = None
 
 
 class Seeds(Section):

@@ -15,8 +15,10 @@ from valuetrack.learner import Learner, LearnerState
 from valuetrack.policies import greedy, masked_max
 from valuetrack.types import Array
 
-VALUES_KEY = rng.key(0)
-"""The key of values that are asked for outside of training: the same key, the same values."""
+
+def values_key() -> Array:
+    """Return the key of values that are asked for outside of training: always the same."""
+    return rng.key(0)
 
 
 class Episodes(NamedTuple):
@@ -44,7 +46,7 @@ def greedy_choice(
 
     The values of several heads are averaged.
     """
-    values = jnp.mean(learner.values(VALUES_KEY, state, observation), axis=0)
+    values = jnp.mean(learner.values(values_key(), state, observation), axis=0)
     return greedy(values, mask), masked_max(values, mask)
 
 
