@@ -32,7 +32,7 @@ PLACES = [
     *(key for key in MANIFEST if key != "format"),
     *("spec.name", "spec.measure", "spec.measure.kind", "spec.rows", "seeds.first", "seeds.count"),
     *(f"spec.rows.0.{key}" for key in MANIFEST["spec"]["rows"][0]),
-    *(f"rows.0.{key}" for key in MANIFEST["rows"][0]),
+    *(f"rows.0.{key}" for key in MANIFEST["rows"][0] if key != "commit"),  # which may be left out
 ]
 
 
