@@ -114,12 +114,22 @@ class Worker:
     core
         The one core it is kept on, with one thread; ``None`` for all cores and the libraries'
         own choice of threads.
+    source
+        A folder with another version of valuetrack, which is then used instead of the installed
+        one.
     """
 
     def __init__(
-        self, job: dict[str, Any], *, python: str = sys.executable, core: int | None = None
+        self,
+        job: dict[str, Any],
+        *,
+        python: str = sys.executable,
+        core: int | None = None,
+        source: Path | None = None,
     ) -> None:
         single = {} if core is None else SINGLE_THREAD
+        if source is not None:
+            single = {**single, "PYTHONPATH": str(source)}
         self.process = subprocess.Popen(
             [python, str(HERE / "worker.py")],
             env={**os.environ, "JAX_PLATFORMS": "cpu", **single},

@@ -109,6 +109,44 @@ def test_state_value_by_hand(batch, gradient, last_axis):
     np.testing.assert_allclose(jacobian, slope, rtol=1e-5, atol=1e-6)
 
 
+def test_sarsa_with_a_target_by_hand(batch):
+    model = measurement.sarsa_target(linear_q)
+    data = TargetBatch(batch, TARGET)
+    later = linear_q(TARGET, batch.next_observation)
+    expected = [
+        batch.reward[i] + (0 if TERMINATED[i] else GAMMA) * later[i, batch.next_action[i]]
+        for i in rows(batch)
+    ]
+    np.testing.assert_allclose(model.observe(PARAMS, data), expected, rtol=1e-5, atol=1e-6)
+    q = linear_q(PARAMS, batch.observation)[np.arange(len(MASK)), batch.action]
+    np.testing.assert_allclose(model.predict(PARAMS, data), q, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_expected_sarsa_by_hand(batch, epsilon):
+    """The policy is the current network's, its worth the target network's."""
+    observed = measurement.expected_sarsa(linear_q).observe(
+        PARAMS, TargetBatch(batch, TARGET, epsilon)
+    )
+    chooser = linear_q(PARAMS, batch.next_observation)
+    worth = linear_q(TARGET, batch.next_observation)
+    for i in rows(batch):
+        legal = np.flatnonzero(MASK[i])
+        value = 0.0
+        if len(legal):
+            best = legal[np.argmax(chooser[i, legal])]
+            value = epsilon * worth[i, legal].mean() + (1 - epsilon) * worth[i, best]
+        expected = batch.reward[i] + (0 if TERMINATED[i] else GAMMA) * value
+        assert float(observed[i]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_expected_sarsa_without_exploration_is_double_q_learning(batch):
+    data = TargetBatch(batch, TARGET)
+    expected = measurement.expected_sarsa(linear_q).observe(PARAMS, data)
+    double = measurement.q_learning(linear_q, double=True).observe(PARAMS, data)
+    np.testing.assert_allclose(expected, double, rtol=1e-6)
+
+
 @pytest.mark.parametrize("double", [False, True])
 def test_q_learning_by_hand(batch, double):
     model = measurement.q_learning(linear_q, double=double)

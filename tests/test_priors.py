@@ -23,7 +23,7 @@ EACH = {
 
 
 def weight_at(final: float, count: int) -> float:
-    return 1 + (final - 1) * min(count / PHASE_IN, 1)
+    return 1 + (final - 1) * min((count + 1) / PHASE_IN, 1)
 
 
 def mixture_density(theta, weight):
@@ -97,8 +97,11 @@ def test_phase_in_starts_with_the_wide_part_alone():
     prior = priors.gaussian_mixture(WIDE, NARROW, 0.5, PHASE_IN)
     wide, final = priors.gaussian(WIDE), priors.gaussian_mixture(WIDE, NARROW, 0.5)
     theta = jnp.asarray(THETA, jnp.float32)
-    np.testing.assert_allclose(prior.gradient(theta, 0), wide.gradient(theta, 0), rtol=1e-5)
-    for count in (PHASE_IN, 10 * PHASE_IN):
+    np.testing.assert_allclose(prior.gradient(theta, -1), wide.gradient(theta, 0), rtol=1e-5)
+    # Updates are counted from one: the first has a share of the narrow part.
+    first = priors.gaussian_mixture(WIDE, NARROW, 1 - 0.5 / PHASE_IN)
+    np.testing.assert_allclose(prior.gradient(theta, 0), first.gradient(theta, 0), rtol=1e-4)
+    for count in (PHASE_IN - 1, 10 * PHASE_IN):
         np.testing.assert_array_equal(prior.gradient(theta, count), final.gradient(theta, 0))
 
 

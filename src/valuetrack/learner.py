@@ -21,6 +21,7 @@ from valuetrack.measurement import TargetBatch
 from valuetrack.networks import Network
 from valuetrack.policies import POLICY_UNIFORMS, epsilon_greedy
 from valuetrack.samplers.base import Info, Sampler
+from valuetrack.schedules import Schedule
 from valuetrack.types import Array, Params, Transition
 
 
@@ -104,6 +105,7 @@ def build_learner(
     heads: int = 1,
     head_every: int = 1,
     prepare: Callable[[Array, Any], Any] | None = None,
+    exploration: Schedule = lambda updates: 0.0,
 ) -> Learner:
     """Build a learner whose values are a function of the network's outputs.
 
@@ -121,6 +123,9 @@ def build_learner(
         The number of heads, and after how many updates another one is drawn to act.
     prepare : (key, data) -> data
         Adds randomness of its own to the sampler's data, such as bootstrap masks.
+    exploration
+        How often the behaviour explores, as a schedule of the updates made; for targets that
+        depend on it.
     """
 
     def init(key: Array) -> LearnerState:
@@ -145,7 +150,9 @@ def build_learner(
         key: Array, state: LearnerState, transitions: Transition
     ) -> tuple[LearnerState, Info]:
         sampler_key, head_key, data_key = jax.random.split(key, 3)
-        data: Any = TargetBatch(transitions, state.target) if target_every else transitions
+        data: Any = transitions
+        if target_every:
+            data = TargetBatch(transitions, state.target, exploration(state.sampler.updates))
         if prepare is not None:
             data = prepare(data_key, data)
         head = state.head

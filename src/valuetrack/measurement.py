@@ -4,13 +4,15 @@ Value learning as a state-space model has the measurement equation
 :math:`r_t = h(x_t, \theta_t) + \eta_t`. The samplers differ in what they need of it (a gradient,
 a vector-Jacobian product, a Jacobian), so they share the two functions themselves.
 
-=====================  ==========================================  ==========================
-form                   h(x; theta)                                 observed
-=====================  ==========================================  ==========================
-:func:`sarsa`          Q(s, a) - discount * Q(s', a')              r
-:func:`state_value`    V(s) - discount * V(s')                     r
-:func:`q_learning`     Q(s, a)                                     r + discount * max Q^-(s', .)
-=====================  ==========================================  ==========================
+======================  ==============================  ======================================
+form                    h(x; theta)                     observed
+======================  ==============================  ======================================
+:func:`sarsa`           Q(s, a) - discount * Q(s', a')  r
+:func:`state_value`     V(s) - discount * V(s')         r
+:func:`q_learning`      Q(s, a)                         r + discount * max Q^-(s', .)
+:func:`sarsa_target`    Q(s, a)                         r + discount * Q^-(s', a')
+:func:`expected_sarsa`  Q(s, a)                         r + discount * sum pi(. | s') Q^-(s', .)
+======================  ==============================  ======================================
 
 ``discount`` is gamma * (1 - terminated): a truncated step bootstraps, a terminal one does not.
 """
@@ -23,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from valuetrack.policies import greedy, masked_max, select
+from valuetrack.policies import action_probabilities, greedy, masked_max, select
 from valuetrack.types import Apply, Array, Params, Transition
 
 Gradient = Literal["semi", "full"]
@@ -46,10 +48,19 @@ class Measurement(NamedTuple):
 
 
 class TargetBatch(NamedTuple):
-    """The data of :func:`q_learning`: transitions, and the parameters of the target network."""
+    """The data of the forms with a target network.
+
+    Attributes
+    ----------
+    transitions, target_params
+        The batch, and the parameters of the target network.
+    epsilon
+        How often the behaviour explores at present; only :func:`expected_sarsa` asks.
+    """
 
     transitions: Transition
     target_params: Params
+    epsilon: Array | float = 0.0
 
 
 def sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
@@ -107,18 +118,66 @@ def q_learning(apply: Apply, *, double: bool = False) -> Measurement:
     the current parameters and its value comes from the target network (double Q-learning).
     """
 
+    def next_value(params: Params, data: TargetBatch, target_q: Array) -> Array:
+        batch = data.transitions
+        if not double:
+            return masked_max(target_q, batch.next_mask)
+        best = greedy(apply(params, batch.next_observation), batch.next_mask)
+        return select(target_q, best)
+
+    return _with_target(apply, next_value)
+
+
+def sarsa_target(apply: Apply) -> Measurement:
+    r"""SARSA with a target network, on the action really taken next.
+
+    .. math:: h(x; \theta) = Q_\theta(s, a), \qquad y = r + \gamma\, Q_{\theta^-}(s', a')
+
+    The data is a :class:`TargetBatch`.
+    """
+
+    def next_value(params: Params, data: TargetBatch, target_q: Array) -> Array:
+        return select(target_q, data.transitions.next_action)
+
+    return _with_target(apply, next_value)
+
+
+def expected_sarsa(apply: Apply) -> Measurement:
+    r"""SARSA in expectation over the next action of the present epsilon-greedy policy.
+
+    .. math:: h(x; \theta) = Q_\theta(s, a), \qquad
+              y = r + \gamma \sum_{a'} \pi_\theta(a' \mid s')\, Q_{\theta^-}(s', a')
+
+    The policy is that of the current parameters, so stored actions do not grow stale; the values
+    are the target network's. The data is a :class:`TargetBatch` with its ``epsilon``.
+
+    References
+    ----------
+    van Seijen, van Hasselt, Whiteson and Wiering (2009). A theoretical and empirical analysis of
+    expected Sarsa. ADPRL. https://ieeexplore.ieee.org/document/4927542
+    """
+
+    def next_value(params: Params, data: TargetBatch, target_q: Array) -> Array:
+        batch = data.transitions
+        q = apply(params, batch.next_observation)
+        return jnp.sum(action_probabilities(q, batch.next_mask, data.epsilon) * target_q, axis=-1)
+
+    return _with_target(apply, next_value)
+
+
+def _with_target(
+    apply: Apply, next_value: Callable[[Params, TargetBatch, Array], Array]
+) -> Measurement:
+    """Compare Q(s, a) with r + discount * what the target network says of the next state."""
+
     def predict(params: Params, data: TargetBatch) -> Array:
         return select(apply(params, data.transitions.observation), data.transitions.action)
 
     def observe(params: Params, data: TargetBatch) -> Array:
         batch = data.transitions
         target_q = apply(data.target_params, batch.next_observation)
-        if double:
-            best = greedy(apply(params, batch.next_observation), batch.next_mask)
-            next_value = select(target_q, best)
-        else:
-            next_value = masked_max(target_q, batch.next_mask)
-        return jax.lax.stop_gradient(batch.reward + batch.discount * next_value)
+        target = batch.reward + batch.discount * next_value(params, data, target_q)
+        return jax.lax.stop_gradient(target)
 
     return Measurement(predict, observe)
 

@@ -50,6 +50,14 @@ def uniform_legal(uniform: Array, mask: Array) -> Array:
     return jnp.argmax(legal > rank[..., None], axis=-1)
 
 
+def action_probabilities(q: Array, mask: Array, epsilon: Array | float) -> Array:
+    """Return the epsilon-greedy probabilities of the actions; zeros where none is legal."""
+    legal = mask.astype(q.dtype)
+    even = legal / jnp.maximum(jnp.sum(legal, axis=-1, keepdims=True), 1.0)
+    best = greedy(q, mask)[..., None] == jnp.arange(q.shape[-1])
+    return epsilon * even + (1.0 - epsilon) * jnp.where(best & mask, 1.0, 0.0)
+
+
 def epsilon_greedy(uniforms: Array, q: Array, mask: Array, epsilon: Array | float) -> Array:
     """Take a random legal action with probability ``epsilon``, else the greedy legal one.
 

@@ -79,7 +79,8 @@ def gaussian_mixture(
         :math:`\lambda`, the final weight of the wide part.
     phase_in
         Over how many updates :math:`\lambda_t` falls in a straight line from 1 (the wide part
-        alone) to ``wide_weight``. The paper has no phase-in (0); the reference setting is 10,000.
+        alone) to ``wide_weight``, with the updates counted from one. The paper has no phase-in (0);
+        the reference setting is 10,000.
     """
     _check_positive(wide_sd=wide_sd, narrow_sd=narrow_sd)
     if not 0 <= wide_weight <= 1:
@@ -89,7 +90,7 @@ def gaussian_mixture(
     precision_gap = 1.0 / narrow_sd**2 - 1.0 / wide_sd**2
 
     def log_density(params: Params, count: Any = 0) -> Array:
-        weight = weight_at(count)
+        weight = weight_at(count + 1)
 
         def leaf(p: Array) -> Array:
             wide = jnp.log(weight) + _log_normal(p, wide_sd)
@@ -99,7 +100,7 @@ def gaussian_mixture(
         return _tree_sum(jax.tree.map(leaf, params))
 
     def gradient(params: Params, count: Any = 0) -> Params:
-        weight = weight_at(count)
+        weight = weight_at(count + 1)
         log_odds = jnp.log(weight) - jnp.log1p(-weight) + log_sd_ratio
 
         def leaf(p: Array) -> Array:

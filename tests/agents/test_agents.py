@@ -53,6 +53,8 @@ AGENTS: dict[str, Callable[..., Learner]] = {
     "lktd-full": lktd(gradient="full"),
     "lktd-target": lktd(form="q_learning", target_every=5),
     "lktd-double": lktd(form="q_learning", target_every=5, double=True),
+    "lktd-sarsa-target": lktd(form="sarsa_target", target_every=5),
+    "lktd-expected": lktd(form="expected_sarsa", target_every=5),
     "sgld": lambda env: SGLD.build(task_of(env), SGLDOptions(**SAMPLING)),
     "sghmc": lambda env: SGHMC.build(task_of(env), SGHMCOptions(**{**SAMPLING, "step_size": 2e-5})),
     "kova": lambda env: KOVA.build(

@@ -41,28 +41,46 @@ def verdicts(run, summary):
 def test_statistics_know_their_answers():
     values = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 100.0])
     seeds = np.array([0, 0, 0, 1, 1, 1])
-    trimmed = statistics(values, seeds, trim=True)
+    trimmed = statistics(values, seeds, judged=values)
     # Quartiles 2.25 and 4.75, so everything above 8.5 goes; seed means 2 and 4.5.
     assert trimmed["mean"] == pytest.approx(3.0)
     assert trimmed["sd"] == pytest.approx(math.sqrt(2.5))
     assert trimmed["se"] == pytest.approx(1.25)
     assert (trimmed["kept"], trimmed["dropped"]) == (5, 1)
-    whole = statistics(values, seeds, trim=False)
+    whole = statistics(values, seeds)
     assert whole["mean"] == pytest.approx(115 / 6)
     assert whole["se"] == pytest.approx((109 / 3 - 2) / 2)
     assert (whole["kept"], whole["dropped"]) == (6, 0)
 
 
 def test_both_tails_are_trimmed_and_equal_values_are_kept():
-    tails = statistics(np.array([-50.0, 1, 1, 2, 2, 3, 3, 50]), np.arange(8), trim=True)
+    values = np.array([-50.0, 1, 1, 2, 2, 3, 3, 50])
+    tails = statistics(values, np.arange(8), judged=values)
     assert (tails["mean"], tails["dropped"]) == (pytest.approx(2.0), 2)
-    assert statistics(np.ones(5), np.arange(5), trim=True)["dropped"] == 0
+    assert statistics(np.ones(5), np.arange(5), judged=np.ones(5))["dropped"] == 0
+
+
+def test_a_window_is_cut_by_its_mean_over_the_actions(tmp_path):
+    folder = synthetic.create(tmp_path / "run", rows=("dqn",))
+    # Action E stands out in seed 0, but only seed 1's windows stand out in the mean.
+    values = {(seed, action): [1.0 + seed / 100] * 5 for seed in range(8) for action in "ENWS"}
+    values[0, "E"], values[0, "N"] = [9.0] * 5, [-7.0] * 5
+    values[1, "W"] = [30.0] * 5
+    synthetic.fill(folder, "dqn", list(range(8)), values)
+    figures = numbers(folder)[1]["dqn"]["metrics"]
+    for action in "ENWS":
+        cut = figures[action]["mse"]["trimmed"]
+        assert (cut["kept"], cut["dropped"]) == (35, 5)
+        assert figures[action]["mse"]["untrimmed"]["dropped"] == 0
+    others = [1.0 + seed / 100 for seed in range(2, 8)]
+    assert figures["E"]["mse"]["trimmed"]["mean"] == pytest.approx((9 + sum(others)) / 7)
+    assert figures["W"]["mse"]["trimmed"]["mean"] == pytest.approx((1 + sum(others)) / 7)
 
 
 def test_statistics_of_too_little_are_none():
-    alone = statistics(np.array([1.0, 3.0]), np.array([4, 4]), trim=True)
+    alone = statistics(np.array([1.0, 3.0]), np.array([4, 4]), judged=np.array([1.0, 3.0]))
     assert (alone["mean"], alone["se"]) == (2.0, None)
-    nothing = statistics(np.array([np.nan]), np.array([0]), trim=True)
+    nothing = statistics(np.array([np.nan]), np.array([0]), judged=np.array([np.nan]))
     assert nothing == {"mean": None, "sd": None, "se": None, "kept": 0, "dropped": 1}
 
 
@@ -131,11 +149,11 @@ def test_the_paper_has_every_row():
 
 
 def test_differences_are_in_joint_standard_errors():
-    ours = statistics(np.array([1.0, 1.0, 7.0, 7.0]), np.array([0, 0, 1, 1]), trim=False)
+    ours = statistics(np.array([1.0, 1.0, 7.0, 7.0]), np.array([0, 0, 1, 1]))
     assert ours["se"] == pytest.approx(3.0)
     assert standard_errors_apart(ours, paper.Figure(14.0, 40.0)) == pytest.approx(-2.0)
     assert standard_errors_apart(ours, paper.Figure(1.0)) == pytest.approx(1.0)
-    alone = statistics(np.array([1.0, 2.0]), np.array([0, 0]), trim=False)
+    alone = statistics(np.array([1.0, 2.0]), np.array([0, 0]))
     assert standard_errors_apart(alone, paper.Figure(1.0, 1.0)) is None
 
 

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
-from valuetrack import samplers
 from valuetrack.agents.target_network import GradientOptions
 from valuetrack.api.agent import Agent
-from valuetrack.api.options import Count, as_rate
+from valuetrack.api.options import Count
 from valuetrack.learner import Learner, Task, build_learner
 from valuetrack.measurement import TargetBatch
 from valuetrack.policies import greedy, select
@@ -68,11 +67,8 @@ class BootDQN(Agent[BootDQNOptions]):
         def average_body(gradient: Params) -> Params:
             return {**gradient, "body": jax.tree.map(lambda g: g / heads, gradient["body"])}
 
-        optimiser = samplers.adam(
-            bootstrapped_loss(network.apply, double=options.double),
-            learning_rate=as_rate(options.learning_rate),
-            max_gradient_norm=options.max_gradient_norm,
-            transform_gradient=average_body,
+        optimiser = options.optimiser(
+            bootstrapped_loss(network.apply, double=options.double), transform_gradient=average_body
         )
         return build_learner(
             network,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from valuetrack import samplers
 from valuetrack.agents.target_network import GradientOptions
 from valuetrack.api.agent import Agent
-from valuetrack.api.options import as_rate
 from valuetrack.learner import Learner, Task, build_learner
 from valuetrack.measurement import huber_error, mean_squared_error, q_learning
 
@@ -52,9 +50,5 @@ class DQN(Agent[DQNOptions]):
         """Build the learner."""
         network = options.network(task, task.actions)
         measurement = q_learning(network.apply, double=options.double)
-        optimiser = samplers.adam(
-            LOSSES[options.loss](measurement),
-            learning_rate=as_rate(options.learning_rate),
-            max_gradient_norm=options.max_gradient_norm,
-        )
+        optimiser = options.optimiser(LOSSES[options.loss](measurement))
         return build_learner(network, optimiser, target_every=options.target_every)

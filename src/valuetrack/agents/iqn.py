@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from valuetrack import networks, samplers
+from valuetrack import networks
 from valuetrack.agents.target_network import GradientOptions
 from valuetrack.api.agent import Agent
-from valuetrack.api.options import Count, as_rate
+from valuetrack.api.options import Count
 from valuetrack.learner import Learner, LearnerState, Task, build_learner
 from valuetrack.losses import quantile_huber
 from valuetrack.measurement import TargetBatch
@@ -63,11 +63,7 @@ class IQN(Agent[IQNOptions]):
     def build(task: Task, options: IQNOptions) -> Learner:
         """Build the learner; acting and values draw the levels that they average over."""
         init, quantiles = quantile_network(task, options)
-        optimiser = samplers.adam(
-            implicit_quantile_loss(quantiles, double=options.double),
-            learning_rate=as_rate(options.learning_rate),
-            max_gradient_norm=options.max_gradient_norm,
-        )
+        optimiser = options.optimiser(implicit_quantile_loss(quantiles, double=options.double))
         drawn = options.acting_levels
 
         def act(

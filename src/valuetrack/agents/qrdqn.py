@@ -7,10 +7,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from valuetrack import samplers
 from valuetrack.agents.target_network import GradientOptions
 from valuetrack.api.agent import Agent
-from valuetrack.api.options import Count, as_rate
+from valuetrack.api.options import Count
 from valuetrack.learner import Learner, Task, build_learner
 from valuetrack.losses import midpoint_levels, quantile_huber
 from valuetrack.measurement import TargetBatch
@@ -51,11 +50,7 @@ class QRDQN(Agent[QRDQNOptions]):
     def build(task: Task, options: QRDQNOptions) -> Learner:
         """Build the learner; its network has outputs (actions, quantiles)."""
         network = options.network(task, (task.actions, options.quantiles))
-        optimiser = samplers.adam(
-            quantile_loss(network.apply, double=options.double),
-            learning_rate=as_rate(options.learning_rate),
-            max_gradient_norm=options.max_gradient_norm,
-        )
+        optimiser = options.optimiser(quantile_loss(network.apply, double=options.double))
         return build_learner(
             network,
             optimiser,

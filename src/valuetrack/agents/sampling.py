@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -20,11 +21,19 @@ from valuetrack.api.options import (
     default_of,
 )
 from valuetrack.learner import Learner, Task, build_learner
-from valuetrack.measurement import Gradient, q_learning, sarsa
+from valuetrack.measurement import (
+    Gradient,
+    Measurement,
+    expected_sarsa,
+    q_learning,
+    sarsa,
+    sarsa_target,
+)
 from valuetrack.networks import InitName, Network
 from valuetrack.priors import Prior
 from valuetrack.samplers.base import Sampler
-from valuetrack.types import Array, Params
+from valuetrack.schedules import Schedule
+from valuetrack.types import Apply, Array, Params
 
 
 class SamplerOptions(Options):
@@ -49,7 +58,9 @@ class SamplerOptions(Options):
         ``"q_learning"`` compares Q(s, a) with r + gamma max Q of a target network, refreshed
         every ``target_every`` updates; with ``double``, the network itself chooses the maximising
         action. ``"sarsa"`` compares Q(s, a) - gamma Q(s', a') with r, differentiated as a
-        ``"semi"`` or ``"full"`` gradient.
+        ``"semi"`` or ``"full"`` gradient; a' is the action really taken. ``"sarsa_target"`` takes
+        Q(s', a') from the target network, ``"expected_sarsa"`` its mean over the actions of the
+        present epsilon-greedy policy.
     inner_iterations, inner_power
         Iterations of an update on its batch, and how fast the step shrinks within it.
     likelihood_weight
@@ -64,7 +75,7 @@ class SamplerOptions(Options):
     prior_narrow_sd: Positive | None = None
     prior_wide_weight: Share = default_of(priors.gaussian_mixture, "wide_weight")
     prior_phase_in: CountOrZero = default_of(priors.gaussian_mixture, "phase_in")
-    form: Literal["q_learning", "sarsa"] = "q_learning"
+    form: Literal["q_learning", "sarsa", "sarsa_target", "expected_sarsa"] = "q_learning"
     double: bool = default_of(q_learning, "double")
     target_every: Count = 50
     gradient: Gradient = default_of(sarsa, "gradient")
@@ -103,11 +114,13 @@ def sampling_learner(
     ``form="q_learning"`` its second model, :math:`y = Q(s,a) + \eta` with a target network.
     """
     network = options.network(task, task.actions)
-    if options.form == "sarsa":
-        measurement, target_every = sarsa(network.apply, options.gradient), None
-    else:
-        measurement = q_learning(network.apply, double=options.double)
-        target_every = options.target_every
+    forms: dict[str, Callable[[Apply], Measurement]] = {
+        "q_learning": partial(q_learning, double=options.double),
+        "sarsa": partial(sarsa, gradient=options.gradient),
+        "sarsa_target": sarsa_target,
+        "expected_sarsa": expected_sarsa,
+    }
+    measurement = forms[options.form](network.apply)
     chain = sampler(
         measurement,
         options.prior(),
@@ -119,4 +132,21 @@ def sampling_learner(
         likelihood_weight=options.likelihood_weight,
         **own,
     )
-    return build_learner(network, chain, target_every=target_every)
+    return build_learner(
+        network,
+        chain,
+        target_every=None if options.form == "sarsa" else options.target_every,
+        exploration=exploration_by_update(options),
+    )
+
+
+def exploration_by_update(options: Options) -> Schedule:
+    """Return epsilon as a function of the updates made, for a training in one go.
+
+    A training whose replay memory was emptied on the way fills it anew without updates, so that its
+    exploration has fallen further than this says.
+    """
+    cycle = options.steps_per_update * options.environments
+    warmup = max(0, -(-options.learning_starts // cycle) - 1)
+    by_step = options.exploration()
+    return lambda updates: by_step((warmup + 1 + updates // options.updates_per_cycle) * cycle)

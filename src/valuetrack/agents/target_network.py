@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from valuetrack.api.options import Count, Options, Positive, Rate
+from collections.abc import Callable
+from typing import Any
+
+from valuetrack import samplers
+from valuetrack.api.options import Count, Options, Positive, Rate, as_rate, default_of
+from valuetrack.samplers.base import Sampler
+from valuetrack.types import Array, Params
 
 
 class TargetNetworkOptions(Options):
@@ -32,6 +38,19 @@ class GradientOptions(TargetNetworkOptions):
     ----------
     max_gradient_norm
         Gradients are clipped to this norm; ``None`` for no clipping.
+    adam_epsilon
+        What Adam adds to the root of its second moments.
     """
 
     max_gradient_norm: Positive | None = 10.0
+    adam_epsilon: Positive = default_of(samplers.adam, "epsilon")
+
+    def optimiser(self, loss: Callable[[Params, Any], Array], **own: Any) -> Sampler:
+        """Return Adam with these options; ``own`` are further ones of :func:`samplers.adam`."""
+        return samplers.adam(
+            loss,
+            learning_rate=as_rate(self.learning_rate),
+            max_gradient_norm=self.max_gradient_norm,
+            epsilon=self.adam_epsilon,
+            **own,
+        )

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
+import jax.numpy as jnp
 import pydantic
 from pydantic import Field
 
@@ -139,6 +140,8 @@ class Options(pydantic.BaseModel):
         Epsilon falls linearly from the first to the second over this many environment steps.
         Steps rather than a share of the training, so that a training that is resumed later is the
         same as one in one go.
+    random_warmup
+        Whether all actions before ``learning_starts`` are random, as in SB3.
     environments
         Environments side by side, per seed.
     samples, thinning
@@ -170,9 +173,19 @@ class Options(pydantic.BaseModel):
     exploration_initial: Share = 1.0
     exploration_final: Share = 0.05
     exploration_steps: CountOrZero = 10_000
+    random_warmup: bool = False
     environments: Count = 1
     samples: Count | None = None
     thinning: Count | None = None
+
+    def exploration(self) -> Schedule:
+        """Return epsilon as a schedule of the environment steps taken."""
+        epsilon = schedules.linear(
+            self.exploration_initial, self.exploration_final, self.exploration_steps
+        )
+        if not self.random_warmup:
+            return epsilon
+        return lambda step: jnp.where(step < self.learning_starts, 1.0, epsilon(step))
 
     def network(self, task: Task, outputs: int | tuple[int, ...]) -> Network:
         """Build the network for a task, with outputs of this number or shape."""

@@ -7,7 +7,6 @@ import os
 
 import jax
 
-from valuetrack import schedules
 from valuetrack.api.options import POOL_BYTES, POOL_SPAN, Options
 from valuetrack.learner import Learner
 from valuetrack.training.trainer import Settings
@@ -22,9 +21,7 @@ def settings_of(options: Options, learner: Learner, seeds: int) -> Settings:
     capacity = options.replay_capacity
     pool_size, thinning = pool_of(options, learner, seeds)
     return Settings(
-        exploration=schedules.linear(
-            options.exploration_initial, options.exploration_final, options.exploration_steps
-        ),
+        exploration=options.exploration(),
         steps_per_update=options.steps_per_update,
         updates_per_cycle=options.updates_per_cycle,
         environments=options.environments,

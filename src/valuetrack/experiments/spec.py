@@ -21,6 +21,9 @@
     id = "lktd-small-step"
     algorithm = "lktd"
     options = { step_size = 1e-5 }
+
+``extends = "indoor-escape"`` takes over all that the file does not say from another experiment,
+table by table; rows and the quick run are always its own.
 """
 
 from __future__ import annotations
@@ -295,7 +298,22 @@ def read_experiment(name: str) -> dict[str, Any]:
     if name not in experiment_names():
         known = ", ".join(experiment_names())
         raise SpecError(f"There is no experiment {name!r}; there are {known}.")
-    return read_toml(specs_folder() / f"{name.replace('-', '_')}.toml")
+    own = read_toml(specs_folder() / f"{name.replace('-', '_')}.toml")
+    base = own.pop("extends", None)
+    return own if base is None else _merged(read_experiment(base), own)
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of both files, key by key those of the second where it has one."""
+    kept = {key: value for key, value in base.items() if key not in ("rows", "quick")}
+    return {**kept, **{key: _over(kept.get(key), value) for key, value in own.items()}}
+
+
+def _over(below: Any, above: Any) -> Any:
+    """Lay one table over another, at every depth."""
+    if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
+        return above
+    return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

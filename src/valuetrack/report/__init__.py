@@ -42,6 +42,7 @@ __all__ = ["Column", "Report", "Table", "to_html", "to_markdown", "to_rich", "wr
 
 _REPORTS: Mapping[str, Callable[[RunFolder, Manifest], Report]] = {
     "indoor-escape": indoor_escape.make_report,
+    "indoor-escape-forms": partial(indoor_escape.make_report, claims_of=indoor_escape.forms_claims),
     "classic-control": partial(control.make_report, claims_of=control.algorithm_claims),
     "lktd-settings": partial(control.make_report, claims_of=control.settings_claims),
 }

@@ -67,7 +67,7 @@ class Claim:
 
 
 def pooled_statistics(
-    values: npt.NDArray[Any], seeds: npt.NDArray[Any], trim: bool
+    values: npt.NDArray[Any], seeds: npt.NDArray[Any], judged: npt.NDArray[Any] | None = None
 ) -> PooledStatistics:
     """Return mean, sd and standard error of pooled values.
 
@@ -75,14 +75,16 @@ def pooled_statistics(
     ----------
     values, seeds
         The values and the seed that each belongs to. Values that are not finite are dropped.
-    trim
-        Whether to drop also what lies outside [Q1 - 1.5 IQR, Q3 + 1.5 IQR], as the paper does.
+    judged
+        One number per value that decides whether it is an outlier: where it is not finite or lies
+        outside [Q1 - 1.5 IQR, Q3 + 1.5 IQR] of its like, the value is dropped. The paper judges a
+        window by its mean over all actions. Nothing is cut by default.
     """
     kept = np.isfinite(values)
-    if trim and kept.any():
-        first, third = np.quantile(values[kept], [0.25, 0.75])
+    if judged is not None and np.isfinite(judged).any():
+        first, third = np.quantile(judged[np.isfinite(judged)], [0.25, 0.75])
         reach = 1.5 * (third - first)
-        kept &= (values >= first - reach) & (values <= third + reach)
+        kept &= (judged >= first - reach) & (judged <= third + reach)
     rest, owners = values[kept], seeds[kept]
     means = np.array([rest[owners == seed].mean() for seed in np.unique(owners)])
     return PooledStatistics(

@@ -33,6 +33,7 @@ def adam(
     *,
     learning_rate: float | Schedule,
     max_gradient_norm: float | None = None,
+    epsilon: float = 1e-8,
     transform_gradient: Callable[[Params], Params] | None = None,
 ) -> Sampler:
     """Build an Adam optimiser with ``init``/``step`` like a sampler; the key is ignored.
@@ -45,6 +46,8 @@ def adam(
         A number or a schedule of the update count.
     max_gradient_norm
         Clip the gradient to this global norm; no clipping by default.
+    epsilon
+        What is added to the root of the second moments.
     transform_gradient
         Applied to the gradient before clipping, for instance to scale that of a shared body.
     """
@@ -56,7 +59,8 @@ def adam(
     if max_gradient_norm is not None:
         check_positive(max_gradient_norm=max_gradient_norm)
         clip = optax.clip_by_global_norm(max_gradient_norm)
-    optimiser = optax.chain(clip, optax.adam(rate_at))
+    check_positive(epsilon=epsilon)
+    optimiser = optax.chain(clip, optax.adam(rate_at, eps=epsilon))
 
     def init(params: Params) -> AdamState:
         params = as_arrays(params)

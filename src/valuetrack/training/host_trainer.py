@@ -130,7 +130,8 @@ class HostTrainer(GroupedTrainer):
                     self._step(uniforms, self.steps + taken * self.settings.environments)
                 learns = not self._warmup_left()
                 self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
-                self.trace = self.trace.plus(cycles=1)
+                self.trace = self.trace.plus(reward=self._per_seed(self._gained), cycles=1)
+                self._gained[:] = 0.0
                 if learns:
                     results.append(self._update(self._batch(batches)))
         finally:  # also if an environment fails
@@ -175,7 +176,7 @@ class HostTrainer(GroupedTrainer):
             for place in places
         ]
         self.observed = self.envs.reset(starts)
-        self.returns = np.zeros(self.envs.count)
+        self.returns, self._gained = np.zeros((2, self.envs.count))
         generators = [self._generator(seed, cycles, start=1) for seed in self.seeds]
         count = self.learner.acting_uniforms
         uniforms = np.stack([g.random((len(places), count), np.float32) for g in generators])
@@ -190,7 +191,7 @@ class HostTrainer(GroupedTrainer):
         self._remember(arrived, next_action)
         gained = arrived.reward * arrived.is_transition
         self.returns += gained
-        self.trace = self.trace.plus(reward=self._per_seed(gained))
+        self._gained += gained
         if over.any():
             ended = over & arrived.is_transition
             returns = self._per_seed(np.where(ended, self.returns, 0.0))

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from valuetrack.io.run_folder import RunFolder
 from valuetrack.report.indoor_escape import paper
-from valuetrack.report.indoor_escape.claims import claims
-from valuetrack.report.indoor_escape.data import load, summarise
+from valuetrack.report.indoor_escape.claims import claims, forms_claims
+from valuetrack.report.indoor_escape.data import Run, Summary, load, summarise
 from valuetrack.report.indoor_escape.tables import notes_on_the_run, tables
 from valuetrack.report.page import Report, facts, title_of
 from valuetrack.report.run_data import Manifest
-from valuetrack.report.statistics import claims_table
+from valuetrack.report.statistics import Claim, claims_table
 from valuetrack.report.style import Drawing
 
 NO_TIMES = "Times per update were not measured for this run, so their table is left out."
 
-__all__ = ["NO_TIMES", "make_report"]
+__all__ = ["NO_TIMES", "forms_claims", "make_report"]
 
 
-def make_report(folder: RunFolder, manifest: Manifest) -> Report:
+def make_report(
+    folder: RunFolder,
+    manifest: Manifest,
+    claims_of: Callable[[Run, Summary], list[Claim]] = claims,
+) -> Report:
     """Make the report of a run, whatever has finished of it."""
     run = load(folder, manifest)
     summary = summarise(run)
@@ -32,7 +38,7 @@ def make_report(folder: RunFolder, manifest: Manifest) -> Report:
         lead=f"{len(run.rows)} of {len(manifest.rows)} rows, "
         f"{run.steps:,} environment steps per seed.",
         summary=summary,
-        claims=claims_table(claims(run, summary), notes_on_the_run(run)),
+        claims=claims_table(claims_of(run, summary), notes_on_the_run(run)),
         tables=tables(run, summary),
         draw=draw,
         facts=facts(manifest, run.rows, run.names, f"{run.steps:,}", lambda row: paper.STEPS),

@@ -10,7 +10,7 @@ import numpy as np
 
 from valuetrack.envs.indoor_escape import EAST, NORTH, optimal_q
 from valuetrack.report.indoor_escape import paper
-from valuetrack.report.indoor_escape.data import LIKELY, SAMPLERS, GridRow, Run, Summary
+from valuetrack.report.indoor_escape.data import LIKELY, RARE, SAMPLERS, GridRow, Run, Summary
 from valuetrack.report.statistics import NOT_MEASURED, Claim, PooledStatistics
 from valuetrack.report.style import label_of
 
@@ -36,6 +36,48 @@ def claims(run: Run, summary: Summary) -> list[Claim]:
         _time_ratio(run, "lktd", "dqn", "at most that of one DQN update", 0.0, 1.0),
         _time_ratio(run, "kova", "lktd", "at least 20 times that of LKTD", 20.0, math.inf),
     ]
+
+
+def forms_claims(run: Run, summary: Summary) -> list[Claim]:
+    """Return what the rows of ``indoor-escape-forms`` say about the paper's equations."""
+    return [
+        _ratio_of_rows(
+            run, summary, "population-1e9", "width", LIKELY, 0.8, 1.0,
+            "N = 10^9 leaves most of the width: 0.8 to 1 times that of N = 10000",
+        ),
+        _ratio_of_rows(
+            run, summary, "full-gradient", "mse", RARE, 10.0, math.inf,
+            "The full gradient alone makes the error of W and S at least 10 times as large",
+        ),
+        _ratio_of_rows(
+            run, summary, "sgld-2500-step-1e-5", "width", LIKELY, 0.0, 0.95,
+            "SGLD with half the step is narrower by at least 5 %", base="sgld-2500-step-2e-5",
+        ),
+    ]  # fmt: skip
+
+
+def _ratio_of_rows(
+    run: Run,
+    summary: Summary,
+    id: str,
+    metric: str,
+    actions: tuple[str, ...],
+    low: float,
+    high: float,
+    statement: str,
+    *,
+    base: str = "reference",
+) -> Claim:
+    """Claim the ratio of a row's figure to that of another, for some actions."""
+    row, other = run.row(id), run.row(base)
+    if row is None or other is None:
+        return Claim(statement, NOT_MEASURED, None)
+    ratios = {
+        action: _mean(summary, row, action, metric) / _mean(summary, other, action, metric)
+        for action in actions
+    }
+    text = ", ".join(f"{action} {ratio:.3g} times" for action, ratio in ratios.items())
+    return Claim(statement, text, all(low <= ratio <= high for ratio in ratios.values()))
 
 
 def open_shares(run: Run, row: GridRow) -> dict[int, float]:

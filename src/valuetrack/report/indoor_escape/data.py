@@ -26,6 +26,8 @@ from valuetrack.report.statistics import PooledStatistics, pooled_statistics
 ACTIONS = ("E", "N", "W", "S")
 LIKELY = ("E", "N")
 """The actions that lead to the goal; the paper's tables are about these."""
+RARE = ("W", "S")
+"""Those that lead away from it."""
 METRICS = ("mse", "coverage", "credible_coverage", "width", "legal_width")
 SAMPLERS = ("lktd", "sgld", "sghmc")
 """The algorithms that the paper has rows of for several pseudo-populations, in its order."""
@@ -140,6 +142,17 @@ class Run:
         chosen = part["final"].astype(bool) & (part["action"] == action)
         return part[metric][chosen].astype(float), part["seed"][chosen]
 
+    def window_means(self, row: GridRow, action: str, metric: str) -> npt.NDArray[Any]:
+        """Return, for each value of :meth:`final`, the mean over all actions of its window."""
+        part = self.metrics.get(row.id)
+        if part is None:
+            return np.empty(0)
+        final = part["final"].astype(bool)
+        windows = np.stack([part["seed"][final], part["step"][final]])
+        _, window = np.unique(windows, axis=1, return_inverse=True)
+        means = np.bincount(window, part[metric][final]) / np.bincount(window)
+        return np.asarray(means[window][part["action"][final] == action])
+
     def training_return(self, row: GridRow) -> float | None:
         """Average the training return over the final windows in which an episode ended."""
         part = self.metrics.get(row.id)
@@ -167,7 +180,7 @@ class Run:
 
 
 class MetricSummary(TypedDict):
-    """One metric with and without the values outside 1.5 interquartile ranges."""
+    """One metric with and without the windows outside 1.5 interquartile ranges."""
 
     trimmed: PooledStatistics
     untrimmed: PooledStatistics
@@ -223,8 +236,8 @@ def summarise(run: Run) -> Summary:
 def _metric(run: Run, row: GridRow, action: str, metric: str) -> MetricSummary:
     values, seeds = run.final(row, action, metric)
     return MetricSummary(
-        trimmed=pooled_statistics(values, seeds, trim=True),
-        untrimmed=pooled_statistics(values, seeds, trim=False),
+        trimmed=pooled_statistics(values, seeds, run.window_means(row, action, metric)),
+        untrimmed=pooled_statistics(values, seeds),
     )
 
 

@@ -6,7 +6,15 @@ import math
 from collections.abc import Sequence
 
 from valuetrack.report.indoor_escape import paper
-from valuetrack.report.indoor_escape.data import LIKELY, GridRow, Run, Summary, Timing, TimingRow
+from valuetrack.report.indoor_escape.data import (
+    LIKELY,
+    RARE,
+    GridRow,
+    Run,
+    Summary,
+    Timing,
+    TimingRow,
+)
 from valuetrack.report.page import describe
 from valuetrack.report.run_data import unfinished_notes
 from valuetrack.report.statistics import PooledStatistics, number
@@ -16,7 +24,6 @@ from valuetrack.report.table import NONE, Column, Table
 _DIGITS = {"mse": 5, "coverage": 3, "width": 3}
 _TITLES = {"mse": "MSE", "coverage": "coverage", "width": "width"}
 _NAMES = Column("algorithm", words=True)
-_RARE = ("W", "S")
 
 
 def tables(run: Run, summary: Summary) -> list[Table]:
@@ -24,8 +31,8 @@ def tables(run: Run, summary: Summary) -> list[Table]:
     made = [
         mse_table(run, summary, "Table 1. Mean squared error", LIKELY),
         interval_table(run, summary, "Table 2. Coverage and width of 95 % intervals", LIKELY),
-        mse_table(run, summary, "Table 3. Mean squared error, actions W and S", _RARE),
-        interval_table(run, summary, "Table 4. Coverage and width, actions W and S", _RARE),
+        mse_table(run, summary, "Table 3. Mean squared error, actions W and S", RARE),
+        interval_table(run, summary, "Table 4. Coverage and width, actions W and S", RARE),
         untrimmed_table(run, summary),
         seeds_table(run),
     ]
@@ -198,8 +205,9 @@ def _notes(run: Run, summary: Summary, actions: Sequence[str]) -> tuple[str, ...
     likely = tuple(actions) == LIKELY
     whose = "paper's: the sd of its table over √100" if likely else "authors' are not known"
     notes = [
-        "Mean (sd) over the final windows of all seeds. As in the paper, values beyond 1.5 "
-        "interquartile ranges from the quartiles are cut; the column cut says how many of all.",
+        "Mean (sd) over the final windows of all seeds. As in the paper, a window is cut for all "
+        "actions where its mean over the four actions lies beyond 1.5 interquartile ranges from "
+        "the quartiles; the column cut says how many of all.",
         f"Δ/se: ours minus the paper's, in standard errors (ours: seeds as the unit; the {whose}). "
         "It takes at least two seeds.",
     ]
