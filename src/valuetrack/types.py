@@ -13,6 +13,8 @@ Array = jax.Array
 """An array on the device."""
 NDArray = npt.NDArray[Any]
 """An array on the host, of any dtype."""
+AnyArray = Array | NDArray
+"""An array on either."""
 Floats = npt.NDArray[np.floating]
 Bools = npt.NDArray[np.bool_]
 Tree = Any
