@@ -12,7 +12,7 @@ A learner knows nothing of environments, replay or files. Every trainer drives i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from valuetrack.networks import Network
 from valuetrack.policies import POLICY_UNIFORMS, epsilon_greedy
 from valuetrack.samplers.base import Info, Sampler
 from valuetrack.schedules import Schedule
-from valuetrack.types import Array, Params, Transition
+from valuetrack.types import Array, Params, Scalar, Transition, Tree
 
 
 class Task(NamedTuple):
@@ -56,7 +56,7 @@ class LearnerState(NamedTuple):
         The acting head of a network with several heads; 0 for all others.
     """
 
-    sampler: Any
+    sampler: Tree
     target: Params
     head: Array
 
@@ -87,7 +87,7 @@ class Learner(NamedTuple):
     """
 
     init: Callable[[Array], LearnerState]
-    act: Callable[[LearnerState, Array, Array, Array, Any], Array]
+    act: Callable[[LearnerState, Array, Array, Array, Scalar], Array]
     update: Callable[[Array, LearnerState, Transition], tuple[LearnerState, Info]]
     refresh_target: Callable[[LearnerState], LearnerState]
     values: Callable[[Array, LearnerState, Array], Array]
@@ -104,7 +104,7 @@ def build_learner(
     target_every: int | None = None,
     heads: int = 1,
     head_every: int = 1,
-    prepare: Callable[[Array, Any], Any] | None = None,
+    prepare: Callable[[Array, Tree], Tree] | None = None,
     exploration: Schedule = lambda updates: 0.0,
 ) -> Learner:
     """Build a learner whose values are a function of the network's outputs.
@@ -131,16 +131,14 @@ def build_learner(
     def init(key: Array) -> LearnerState:
         params_key, head_key = jax.random.split(key)
         params = network.init(params_key)
-        target = params if target_every else ()
-        return LearnerState(
-            sampler.init(params), target, jax.random.randint(head_key, (), 0, heads)
-        )
+        head = jax.random.randint(head_key, (), 0, heads)
+        return LearnerState(sampler.init(params), params if target_every else (), head)
 
     def values_of(state: LearnerState, observations: Array) -> Array:
         return to_values(network.apply(state.sampler.params, observations))
 
     def act(
-        state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Any
+        state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Scalar
     ) -> Array:
         q = values_of(state, observation)
         acting = q[0] if heads == 1 else q[state.head]
@@ -150,7 +148,7 @@ def build_learner(
         key: Array, state: LearnerState, transitions: Transition
     ) -> tuple[LearnerState, Info]:
         sampler_key, head_key, data_key = jax.random.split(key, 3)
-        data: Any = transitions
+        data: Tree = transitions
         if target_every:
             data = TargetBatch(transitions, state.target, exploration(state.sampler.updates))
         if prepare is not None:

@@ -20,13 +20,13 @@ form                    h(x; theta)                     observed
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from valuetrack.policies import action_probabilities, greedy, masked_max, select
-from valuetrack.types import Apply, Array, Params, Transition
+from valuetrack.types import Apply, Array, Params, Scalar, Transition, Tree
 
 Gradient = Literal["semi", "full"]
 """Whether the value of the next state is held constant in the gradient of h."""
@@ -43,8 +43,8 @@ class Measurement(NamedTuple):
         What h is compared with. Evaluated once an update, at the parameters before it.
     """
 
-    predict: Callable[[Params, Any], Array]
-    observe: Callable[[Params, Any], Array]
+    predict: Callable[[Params, Tree], Array]
+    observe: Callable[[Params, Tree], Array]
 
 
 class TargetBatch(NamedTuple):
@@ -60,7 +60,7 @@ class TargetBatch(NamedTuple):
 
     transitions: Transition
     target_params: Params
-    epsilon: Array | float = 0.0
+    epsilon: Scalar = 0.0
 
 
 def sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
@@ -182,20 +182,20 @@ def _with_target(
     return Measurement(predict, observe)
 
 
-def mean_squared_error(measurement: Measurement) -> Callable[[Params, Any], Array]:
+def mean_squared_error(measurement: Measurement) -> Callable[[Params, Tree], Array]:
     r"""Return the loss :math:`\frac1n \sum_i (y_i - h_i)^2` of a measurement model."""
 
-    def loss(params: Params, data: Any) -> Array:
+    def loss(params: Params, data: Tree) -> Array:
         observed = jax.lax.stop_gradient(measurement.observe(params, data))
         return jnp.mean((observed - measurement.predict(params, data)) ** 2)
 
     return loss
 
 
-def huber_error(measurement: Measurement) -> Callable[[Params, Any], Array]:
+def huber_error(measurement: Measurement) -> Callable[[Params, Tree], Array]:
     r"""Return the mean of :math:`u^2/2` for residuals up to 1 and of :math:`|u| - 1/2` beyond."""
 
-    def loss(params: Params, data: Any) -> Array:
+    def loss(params: Params, data: Tree) -> Array:
         observed = jax.lax.stop_gradient(measurement.observe(params, data))
         size = jnp.abs(observed - measurement.predict(params, data))
         return jnp.mean(jnp.where(size <= 1.0, 0.5 * size**2, size - 0.5))

@@ -7,7 +7,7 @@ Pools hold NumPy arrays here: sorting them in XLA would take longer than trainin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -97,7 +97,7 @@ def _legal_mean(values: Floats, legal: Bools) -> Floats:
 class Statistic(Protocol):
     """A statistic along one axis of an array, such as `interquartile_mean`."""
 
-    def __call__(self, values: Floats, axis: int) -> Any: ...  # noqa: D102
+    def __call__(self, values: Floats, axis: int) -> Floats: ...  # noqa: D102
 
 
 def interquartile_mean(values: Floats, axis: int = 0) -> Floats:

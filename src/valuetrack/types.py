@@ -15,6 +15,10 @@ NDArray = npt.NDArray[Any]
 """An array on the host, of any dtype."""
 AnyArray = Array | NDArray
 """An array on either."""
+DType = np.dtype[Any]
+"""Of arrays on the host."""
+Keywords = dict[str, Any]
+"""Values of any type by name: keyword arguments, or what a file of JSON or TOML holds."""
 Floats = npt.NDArray[np.floating]
 Bools = npt.NDArray[np.bool_]
 Tree = Any

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ from valuetrack.training.evaluation import (
     greedy_choice,
     values_key,
 )
-from valuetrack.types import Array, NDArray, Params
+from valuetrack.types import Array, NDArray, Params, Tree
 
 EPISODE_LIMIT = 100_000
 """Steps after which an evaluation gives up on an episode."""
@@ -31,7 +30,7 @@ BLOCK = 256
 """The largest number of observations that one call computes."""
 
 
-def in_blocks(function: Callable[..., Any], *batches: NDArray) -> Any:
+def in_blocks(function: Callable[..., Tree], *batches: NDArray) -> Tree:
     """Call a function of batches block by block, and put the results together again.
 
     ``function`` returns a pytree of arrays whose first axis is that of the batch. A block is
@@ -58,7 +57,7 @@ class Queries:
         The environment in JAX, where there is one.
     """
 
-    def __init__(self, learner: Learner, env: Environment[Any] | None) -> None:
+    def __init__(self, learner: Learner, env: Environment[Tree] | None) -> None:
         self.learner, self.env = learner, env
 
     def values(self, state: LearnerState, observations: NDArray) -> NDArray:

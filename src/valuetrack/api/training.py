@@ -6,18 +6,17 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
-from valuetrack.api.pieces import Heartbeat, run_pieces, says_no
+from valuetrack.api.pieces import Heartbeat, run_pieces
 from valuetrack.api.tensorboard import written_to
 from valuetrack.training.trainer import Trace
 from valuetrack.types import NDArray
 
 if TYPE_CHECKING:
-    from valuetrack.api.agent import Agent
+    from valuetrack.api.agent import AnyAgent
 
 REPORTS = 100
 """How many reports a training makes, unless told otherwise."""
@@ -40,7 +39,7 @@ class Progress(NamedTuple):
         Returns of an evaluation made now, (seeds, episodes), or ``None``.
     """
 
-    agent: Agent[Any]
+    agent: AnyAgent
     steps: int
     updates: int
     episode_return: NDArray
@@ -52,56 +51,43 @@ Callback = Callable[[Progress], bool | None]
 """Called as the training goes on; returning False ends it."""
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How often a training reports and evaluates, in environment steps.
-
-    Parameters
-    ----------
-    report_every
-        ``None`` for a hundredth of the training.
-    evaluate_every, episodes
-        How often greedy episodes are played (``None`` for never), and how many.
-    track_every
-        Tracked values are recorded after every this many updates.
-    """
-
-    report_every: int | None = None
-    evaluate_every: int | None = None
-    episodes: int = 5
-    track_every: int = 1
-
-
 def train(
-    agent: Agent[Any],
+    agent: AnyAgent,
     steps: int,
-    schedule: Schedule,
     *,
-    callback: Callback | None = None,
-    heartbeat: Heartbeat | None = None,
-    progress_bar: bool = False,
-    tensorboard: str | os.PathLike[str] | None = None,
+    callback: Callback | None,
+    heartbeat: Heartbeat | None,
+    progress_bar: bool,
+    report_every: int | None,
+    evaluate_every: int | None,
+    evaluation_episodes: int,
+    tensorboard: str | os.PathLike[str] | None,
+    track_every: int,
 ) -> None:
-    """Train for this many more steps; reports come at multiples of ``report_every``."""
+    """Train as :meth:`~valuetrack.api.agent.Agent.learn` says.
+
+    Reports come at multiples of ``report_every``, wherever the training began.
+    """
     _check_callable(callback, "A callback is a function of the progress")
     _check_callable(heartbeat, "A heartbeat is a function without arguments")
     trainer = agent.trainer
     per_cycle = trainer.settings.transitions_per_cycle
     end = trainer.clock.cycles + math.ceil(steps / per_cycle)
-    report = math.ceil((schedule.report_every or math.ceil(steps / REPORTS)) / per_cycle)
-    evaluate = math.ceil((schedule.evaluate_every or 0) / per_cycle)
+    report = math.ceil((report_every or math.ceil(steps / REPORTS)) / per_cycle)
+    evaluate = math.ceil((evaluate_every or 0) / per_cycle)
     bar = show_progress(agent, steps) if progress_bar else contextlib.nullcontext(lambda: None)
     with bar as advance, written_to(tensorboard, agent.seeds) as write:
 
         def tell(trace: Trace, evaluation: NDArray | None = None) -> bool | None:
-            progress = progress_of(agent, trace, evaluation)
+            updates = trainer.clock.updates
+            progress = Progress(agent, trainer.steps, updates, *trace.means(), evaluation)
             write(progress)
             return None if callback is None else callback(progress)
 
         def at_point() -> bool | None:
             cycles, evaluation = trainer.clock.cycles, None
             if evaluate and cycles % evaluate == 0:
-                evaluation = agent.evaluate(schedule.episodes, seed=cycles // evaluate)
+                evaluation = agent.evaluate(evaluation_episodes, seed=cycles // evaluate)
             return tell(trainer.take_trace(), evaluation)
 
         def beat() -> bool | None:
@@ -118,23 +104,16 @@ def train(
             next_point=next_point,
             at_point=at_point,
             heartbeat=beat,
-            sink=lambda values: agent.record(values, schedule.track_every),
+            sink=lambda values: agent.record(values, track_every),
         )
         # A stop between two points is reported too, but what it has summed up stays for the next.
         if not finished and trainer.trace.cycles.any():
             tell(trainer.trace)
 
 
-def progress_of(agent: Agent[Any], trace: Trace, evaluation: NDArray | None = None) -> Progress:
-    """Put together what a callback is told."""
-    trainer = agent.trainer
-    returns, loss = trace.means()
-    return Progress(agent, trainer.steps, trainer.clock.updates, returns, loss, evaluation)
-
-
 @contextlib.contextmanager
 def show_progress(
-    agent: Agent[Any], left: int, *, from_start: bool = False, console: Console | None = None
+    agent: AnyAgent, left: int, *, from_start: bool = False, console: Console | None = None
 ) -> Iterator[Callable[[], None]]:
     """Show a bar with the speed over all seeds and the time left; yield what moves it.
 
@@ -175,6 +154,3 @@ def show_progress(
 def _check_callable(function: object, what: str) -> None:
     if function is not None and not callable(function):
         raise TypeError(f"{what}, not a {type(function).__name__}.")
-
-
-__all__ = ["Callback", "Progress", "Schedule", "progress_of", "says_no", "show_progress", "train"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from valuetrack import posterior
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.posterior import Pool
-from valuetrack.types import Array, Transition
+from valuetrack.types import Array, Scalar, Transition
 
 
 class Learned(NamedTuple):
@@ -43,7 +43,7 @@ def update(
     key: Array,
     learned: Learned,
     batch: Transition,
-    done: Any,
+    done: Scalar,
     *,
     thinning: int = 1,
     refresh: bool = True,
@@ -75,7 +75,7 @@ def update(
     return Learned(state, pool, diverged), info.mean_squared_residual
 
 
-def refresh_when_due(learner: Learner, state: LearnerState, done: Any) -> LearnerState:
+def refresh_when_due(learner: Learner, state: LearnerState, done: Scalar) -> LearnerState:
     """Refresh the target network after the first update and every ``target_every`` updates."""
     if learner.target_every is None:
         return state
