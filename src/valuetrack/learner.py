@@ -26,74 +26,48 @@ from valuetrack.types import Array, Params, Scalar, Transition, Tree
 
 
 class Task(NamedTuple):
-    """What a learner must know of an environment.
-
-    Attributes
-    ----------
-    shape
-        Of an observation.
-    is_image
-        Whether an observation is an image, (height, width, channels).
-    actions
-        How many actions there are.
-    """
+    """What a learner must know of an environment."""
 
     shape: tuple[int, ...]
+    """The shape of an observation."""
     is_image: bool
+    """Whether an observation is an image, (height, width, channels)."""
     actions: int
+    """How many actions there are."""
 
 
 class LearnerState(NamedTuple):
-    """Everything a learner carries from one update to the next.
-
-    Attributes
-    ----------
-    sampler
-        The sampler's state; ``sampler.params`` are the current parameters.
-    target
-        The target network's parameters, or an empty tuple if there is no target network.
-    head
-        The acting head of a network with several heads; 0 for all others.
-    """
+    """Everything a learner carries from one update to the next."""
 
     sampler: Tree
+    """The sampler's state; ``sampler.params`` are the current parameters."""
     target: Params
+    """The target network's parameters, or an empty tuple if there is no target network."""
     head: Array
+    """The acting head of a network with several heads; 0 for all others."""
 
 
 class Learner(NamedTuple):
-    """A value-based learner as pure functions.
-
-    Attributes
-    ----------
-    init : (key) -> state
-        Draw the network's parameters and start the sampler.
-    act : (state, observation, mask, uniforms, epsilon) -> action
-        Epsilon-greedy among the legal actions. ``uniforms`` are ``acting_uniforms`` numbers in
-        [0, 1) per action.
-    update : (key, state, transitions) -> (state, info)
-        One update on a batch. It leaves the target network alone.
-    refresh_target : (state) -> state
-        Copy the current parameters to the target network.
-    values : (key, state, observations) -> (heads, ..., actions)
-        The Q-values of the current sample, one set per head. Only learners whose values are
-        random use the key.
-    target_every
-        After how many updates the target network is due for a refresh; ``None`` without one.
-    heads
-        How many sets of values one state gives.
-    acting_uniforms
-        How many uniform numbers one action consumes.
-    """
+    """A value-based learner as pure functions."""
 
     init: Callable[[Array], LearnerState]
+    """(key) -> state: draw the network's parameters and start the sampler."""
     act: Callable[[LearnerState, Array, Array, Array, Scalar], Array]
+    """(state, observation, mask, uniforms, epsilon) -> action, epsilon-greedy among the legal ones;
+    ``uniforms`` are ``acting_uniforms`` numbers in [0, 1) per action."""
     update: Callable[[Array, LearnerState, Transition], tuple[LearnerState, Info]]
+    """(key, state, transitions) -> (state, info); it leaves the target network alone."""
     refresh_target: Callable[[LearnerState], LearnerState]
+    """Copy the current parameters to the target network."""
     values: Callable[[Array, LearnerState, Array], Array]
+    """(key, state, observations) -> (heads, ..., actions): the Q-values of the current sample, one
+    set per head. Only learners whose values are random use the key."""
     target_every: int | None = None
+    """After how many updates the target network is due for a refresh; ``None`` without one."""
     heads: int = 1
+    """How many sets of values one state gives."""
     acting_uniforms: int = POLICY_UNIFORMS
+    """How many uniform numbers one action consumes."""
 
 
 def build_learner(

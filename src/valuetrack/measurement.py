@@ -20,7 +20,7 @@ form                    h(x; theta)                     observed
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -48,19 +48,12 @@ class Measurement(NamedTuple):
 
 
 class TargetBatch(NamedTuple):
-    """The data of the forms with a target network.
-
-    Attributes
-    ----------
-    transitions, target_params
-        The batch, and the parameters of the target network.
-    epsilon
-        How often the behaviour explores at present; only :func:`expected_sarsa` asks.
-    """
+    """The data of the forms with a target network."""
 
     transitions: Transition
     target_params: Params
     epsilon: Scalar = 0.0
+    """How often the behaviour explores at present; only :func:`expected_sarsa` asks."""
 
 
 def sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
@@ -77,10 +70,10 @@ def sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
         Q(s', a') constant, which is the reference setting. A sampled a' inside a squared
         residual makes the full gradient biased (the double-sampling problem).
     """
-    _check_gradient(gradient)
+    held = _held_in(gradient)
 
     def predict(params: Params, data: Transition) -> Array:
-        next_params = _next_state_params(params, gradient)
+        next_params = held(params)
         value = select(apply(params, data.observation), data.action)
         next_value = select(apply(next_params, data.next_observation), data.next_action)
         return value - data.discount * next_value
@@ -94,15 +87,13 @@ def state_value(apply: Apply, gradient: Gradient = "semi") -> Measurement:
     ``apply`` returns one value a state, with or without a last axis of size one. ``gradient`` is
     as in :func:`sarsa`.
     """
-    _check_gradient(gradient)
-
-    def value(params: Params, observation: Array, like: Array) -> Array:
-        return apply(params, observation).reshape(like.shape)
+    held = _held_in(gradient)
 
     def predict(params: Params, data: Transition) -> Array:
-        next_params = _next_state_params(params, gradient)
-        now = value(params, data.observation, data.reward)
-        later = value(next_params, data.next_observation, data.reward)
+        shape = data.reward.shape
+        next_params = held(params)
+        now = apply(params, data.observation).reshape(shape)
+        later = apply(next_params, data.next_observation).reshape(shape)
         return now - data.discount * later
 
     return Measurement(predict, lambda params, data: data.reward)
@@ -208,10 +199,8 @@ def discount_of(gamma: float, terminated: Array) -> Array:
     return jnp.where(terminated, 0.0, gamma)
 
 
-def _next_state_params(params: Params, gradient: Gradient) -> Params:
-    return jax.lax.stop_gradient(params) if gradient == "semi" else params
-
-
-def _check_gradient(gradient: str) -> None:
-    if gradient not in ("semi", "full"):
+def _held_in(gradient: Gradient) -> Callable[[Params], Params]:
+    """Return what makes the parameters those of the next state's value."""
+    if gradient not in get_args(Gradient):
         raise ValueError(f"gradient is 'semi' or 'full', not {gradient!r}.")
+    return jax.lax.stop_gradient if gradient == "semi" else lambda params: params

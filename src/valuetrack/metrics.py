@@ -17,30 +17,21 @@ from valuetrack.types import Bools, Floats
 
 
 class ValueMetrics(NamedTuple):
-    """Averages over the states of each action, the legal ones; all fields have shape (actions,).
-
-    Attributes
-    ----------
-    mse
-        Of the pool's mean: (mean Q - true Q)^2.
-    coverage
-        How often the one-step prediction interval covers the true value, averaged over recent
-        samples as centres.
-    credible_coverage
-        How often the interval between the pool's quantiles covers it.
-    width
-        Of the interval, upper end minus lower; both kinds are equally wide. As in the reference:
-        summed over *all* cells of the grid, those where the action is illegal included, and
-        divided by the number of legal ones.
-    legal_width
-        The same, averaged over the legal states alone.
-    """
+    """Averages over the states of each action, the legal ones; all fields have shape (actions,)."""
 
     mse: Floats
+    """Of the pool's mean: (mean Q - true Q)^2."""
     coverage: Floats
+    """How often the one-step prediction interval covers the true value, averaged over recent
+    samples as centres."""
     credible_coverage: Floats
+    """How often the interval between the pool's quantiles covers it."""
     width: Floats
+    """Of the interval, upper end minus lower; both kinds are equally wide. As in the reference:
+    summed over *all* cells of the grid, those where the action is illegal included, and divided by
+    the number of legal ones."""
     legal_width: Floats
+    """The same, averaged over the legal states alone."""
 
 
 def value_metrics(
@@ -121,11 +112,7 @@ def interquartile_mean(values: Floats, axis: int = 0) -> Floats:
 
 
 def bootstrap_interval(
-    values: Floats,
-    statistic: Statistic,
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    values: Floats, statistic: Statistic, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of a statistic.
 

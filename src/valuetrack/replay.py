@@ -36,15 +36,7 @@ SCALARS = 4
 
 @dataclass(frozen=True)
 class Layout:
-    """What one transition looks like.
-
-    Parameters
-    ----------
-    observation_shape, observation_dtype
-        Of one observation.
-    actions
-        How many actions exist.
-    """
+    """What one transition looks like."""
 
     observation_shape: tuple[int, ...]
     observation_dtype: DType
@@ -82,39 +74,24 @@ class Layout:
 
 
 class Rows(NamedTuple):
-    """Transitions as they lie on the device.
-
-    Attributes
-    ----------
-    numbers
-        One row of float32 per transition. Actions and masks are small integers, which float32
-        holds exactly.
-    observations
-        The observation and the next one, (..., 2, *shape), in their own dtype. An empty tuple if
-        they are float32 and part of ``numbers``: one slice to write, one gather to read.
-    """
+    """Transitions as they lie on the device."""
 
     numbers: Array
+    """One row of float32 per transition; it holds actions and masks, small integers, exactly."""
     observations: Tree
+    """The observation and the next one, (..., 2, *shape), in their own dtype. An empty tuple if
+    they are float32 and part of ``numbers``: one slice to write, one gather to read."""
 
 
 @dataclass(frozen=True)
 class DeviceRing:
-    """One seed's ring as pure functions.
-
-    Parameters
-    ----------
-    layout
-        What a transition looks like.
-    capacity
-        How many transitions fit, a multiple of ``block``.
-    block
-        How many are written at a time. A write never wraps around the end.
-    """
+    """One seed's ring as pure functions."""
 
     layout: Layout
     capacity: int
+    """How many transitions fit, a multiple of ``block``."""
     block: int
+    """How many are written at a time. A write never wraps around the end."""
 
     def __post_init__(self) -> None:
         """Refuse a capacity that is not made of whole blocks."""
@@ -215,8 +192,7 @@ class DeviceRing:
         """
         filled = self.filled(writes)
         rows = self.unpack(jax.tree.map(lambda stored: stored[:, :filled], rings))
-        written = np.full(len(rings.numbers), writes * self.block, np.int64)
-        return _named(rows, written)
+        return _named(rows, np.full(len(rings.numbers), writes * self.block, np.int64))
 
     def restore(self, arrays: Arrays, seeds: int, writes: int) -> Rows:
         """Return the rings of all seeds that hold what was saved after so many writes.
@@ -235,16 +211,9 @@ class DeviceRing:
 
 
 class HostRing:
-    """Rings of transitions in NumPy arrays, one per seed.
+    """Rings of so many transitions in NumPy arrays, one per seed.
 
     Nothing is copied but what is written and what is drawn.
-
-    Parameters
-    ----------
-    layout
-        What a transition looks like.
-    seeds, capacity
-        How many rings, and how many transitions fit into each.
     """
 
     def __init__(self, layout: Layout, seeds: int, capacity: int) -> None:

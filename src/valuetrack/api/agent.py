@@ -174,17 +174,15 @@ class Agent(Generic[OptionsType]):
         if evaluate_every:
             self.env.check_evaluation()
         self._start_tracking(track)
+        schedule = training.Schedule(report_every, evaluate_every, evaluation_episodes, track_every)
         training.train(
             self,
             total_timesteps,
+            schedule,
             callback=callback,
             heartbeat=heartbeat,
             progress_bar=progress_bar,
-            report_every=report_every,
-            evaluate_every=evaluate_every,
-            evaluation_episodes=evaluation_episodes,
             tensorboard=tensorboard,
-            track_every=track_every,
         )
         self._warn_of_divergence()
         return self

@@ -55,14 +55,7 @@ def load_agent(
 ) -> AgentType:
     """Make an agent of a class from the content of a model file.
 
-    Parameters
-    ----------
-    kind
-        The class.
-    path, arrays, description
-        The file's name and its content.
-    env
-        What replaces the saved environment, or ``None``.
+    ``env`` replaces the saved environment, unless it is ``None``.
 
     Raises
     ------

@@ -210,13 +210,7 @@ def with_options(init: Callable[..., None], kind: type[Options]) -> inspect.Sign
     """Return the signature of a constructor whose ``**options`` are those of ``kind``."""
     _, *own = inspect.signature(init).parameters.values()
     fixed = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
-    options = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.annotation
-        )
-        for name, f in kind.model_fields.items()
-    ]
-    return inspect.Signature([*fixed, *options])
+    return inspect.Signature([*fixed, *inspect.signature(kind).parameters.values()])
 
 
 def parse(kind: type[OptionsType], given: Keywords, name: str) -> OptionsType:

@@ -16,12 +16,7 @@ import numpy as np
 from valuetrack import rng
 from valuetrack.envs.base import Environment
 from valuetrack.learner import Learner, LearnerState
-from valuetrack.training.evaluation import (
-    Episodes,
-    evaluate_compiled,
-    greedy_choice,
-    values_key,
-)
+from valuetrack.training.evaluation import Episodes, evaluate_compiled, greedy_choice, values_key
 from valuetrack.types import Array, NDArray, Params, Tree
 
 EPISODE_LIMIT = 100_000
@@ -47,15 +42,7 @@ def in_blocks(function: Callable[..., Tree], *batches: NDArray) -> Tree:
 
 
 class Queries:
-    """Compiled functions of a learner's state.
-
-    Parameters
-    ----------
-    learner
-        Whose values are asked for.
-    env
-        The environment in JAX, where there is one.
-    """
+    """Compiled functions of a learner's state, in an environment in JAX if there is one."""
 
     def __init__(self, learner: Learner, env: Environment[Tree] | None) -> None:
         self.learner, self.env = learner, env

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
@@ -51,30 +52,37 @@ Callback = Callable[[Progress], bool | None]
 """Called as the training goes on; returning False ends it."""
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """How often a training reports and evaluates, in environment steps."""
+
+    report_every: int | None = None
+    """``None`` for a hundredth of the training."""
+    evaluate_every: int | None = None
+    episodes: int = 5
+    """How often greedy episodes are played (``None`` for never), and how many."""
+    track_every: int = 1
+    """Tracked values are recorded after every this many updates."""
+
+
 def train(
     agent: AnyAgent,
     steps: int,
+    schedule: Schedule,
     *,
-    callback: Callback | None,
-    heartbeat: Heartbeat | None,
-    progress_bar: bool,
-    report_every: int | None,
-    evaluate_every: int | None,
-    evaluation_episodes: int,
-    tensorboard: str | os.PathLike[str] | None,
-    track_every: int,
+    callback: Callback | None = None,
+    heartbeat: Heartbeat | None = None,
+    progress_bar: bool = False,
+    tensorboard: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Train as :meth:`~valuetrack.api.agent.Agent.learn` says.
-
-    Reports come at multiples of ``report_every``, wherever the training began.
-    """
+    """Train for this many more steps; reports come at multiples of ``report_every``."""
     _check_callable(callback, "A callback is a function of the progress")
     _check_callable(heartbeat, "A heartbeat is a function without arguments")
     trainer = agent.trainer
     per_cycle = trainer.settings.transitions_per_cycle
     end = trainer.clock.cycles + math.ceil(steps / per_cycle)
-    report = math.ceil((report_every or math.ceil(steps / REPORTS)) / per_cycle)
-    evaluate = math.ceil((evaluate_every or 0) / per_cycle)
+    report = math.ceil((schedule.report_every or math.ceil(steps / REPORTS)) / per_cycle)
+    evaluate = math.ceil((schedule.evaluate_every or 0) / per_cycle)
     bar = show_progress(agent, steps) if progress_bar else contextlib.nullcontext(lambda: None)
     with bar as advance, written_to(tensorboard, agent.seeds) as write:
 
@@ -87,7 +95,7 @@ def train(
         def at_point() -> bool | None:
             cycles, evaluation = trainer.clock.cycles, None
             if evaluate and cycles % evaluate == 0:
-                evaluation = agent.evaluate(evaluation_episodes, seed=cycles // evaluate)
+                evaluation = agent.evaluate(schedule.episodes, seed=cycles // evaluate)
             return tell(trainer.take_trace(), evaluation)
 
         def beat() -> bool | None:
@@ -104,7 +112,7 @@ def train(
             next_point=next_point,
             at_point=at_point,
             heartbeat=beat,
-            sink=lambda values: agent.record(values, track_every),
+            sink=lambda values: agent.record(values, schedule.track_every),
         )
         # A stop between two points is reported too, but what it has summed up stays for the next.
         if not finished and trainer.trace.cycles.any():

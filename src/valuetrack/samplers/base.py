@@ -131,11 +131,10 @@ def all_finite(tree: Tree) -> Array:
 
 
 def check_sampler_options(
-    *,
     step_size: float | Schedule,
     pseudo_population: float,
     observation_sd: float,
-    likelihood_weight: float,
+    likelihood_weight: float = 1.0,
 ) -> None:
     """Refuse options under which the posterior does not exist, and steps that lead nowhere."""
     check_rate(step_size=step_size)

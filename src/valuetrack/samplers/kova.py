@@ -15,13 +15,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from valuetrack.measurement import Measurement
-from valuetrack.samplers.base import (
-    Info,
-    Sampler,
-    as_arrays,
-    check_positive,
-    make_info,
-)
+from valuetrack.samplers.base import Info, Sampler, as_arrays, check_positive, make_info
 from valuetrack.types import Array, Params, Tree
 
 

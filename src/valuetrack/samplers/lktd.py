@@ -43,11 +43,11 @@ def lktd(
     step_size: float | Schedule,
     pseudo_population: float,
     observation_sd: float,
+    latent: Latent = "restart",
     alpha: float = 0.9,
     inner_iterations: int = 5,
     inner_power: float = 0.9,
     likelihood_weight: float = 1.0,
-    latent: Latent = "restart",
 ) -> Sampler:
     r"""Build the LKTD sampler.
 
@@ -83,12 +83,7 @@ def lktd(
         the variance :math:`\frac{n}{\mathcal N}\alpha(1-\alpha)\sigma^2` that belongs to a
         likelihood counted :math:`\mathcal N/n` times: the same limit, nearer at any step.
     """
-    check_sampler_options(
-        step_size=step_size,
-        pseudo_population=pseudo_population,
-        observation_sd=observation_sd,
-        likelihood_weight=likelihood_weight,
-    )
+    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
     check_choice("latent", latent, get_args(Latent))
     if not 0 < alpha < 1:
         raise ValueError(f"alpha splits the observation variance, so 0 < alpha < 1, not {alpha}.")
@@ -190,12 +185,7 @@ def lktd_prototype(
     parameters; the n x n system in the gain makes it a tool for understanding, not for large
     batches.
     """
-    check_sampler_options(
-        step_size=step_size,
-        pseudo_population=pseudo_population,
-        observation_sd=observation_sd,
-        likelihood_weight=likelihood_weight,
-    )
+    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
     step_at = as_schedule(step_size)
     variance = 2 * observation_sd**2 / likelihood_weight  # R_t
 

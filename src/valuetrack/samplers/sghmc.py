@@ -45,10 +45,10 @@ def sghmc(
     pseudo_population: float,
     observation_sd: float,
     friction: float = 0.1,
+    momentum: Momentum = "carried",
     inner_iterations: int = 5,
     inner_power: float = 0.9,
     likelihood_weight: float = 1.0,
-    momentum: Momentum = "carried",
 ) -> Sampler:
     r"""Build the SGHMC sampler.
 
@@ -74,12 +74,7 @@ def sghmc(
     inner_power, likelihood_weight
         As in :func:`~valuetrack.samplers.sgld.sgld`.
     """
-    check_sampler_options(
-        step_size=step_size,
-        pseudo_population=pseudo_population,
-        observation_sd=observation_sd,
-        likelihood_weight=likelihood_weight,
-    )
+    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
     check_choice("momentum", momentum, get_args(Momentum))
     if not 0 < friction <= 1:
         raise ValueError(f"friction must lie in (0, 1], not {friction}.")

@@ -43,12 +43,7 @@ def sgld(
     :func:`~valuetrack.samplers.lktd.lktd`; ``likelihood_weight`` is a factor on the gradient of
     the log-likelihood.
     """
-    check_sampler_options(
-        step_size=step_size,
-        pseudo_population=pseudo_population,
-        observation_sd=observation_sd,
-        likelihood_weight=likelihood_weight,
-    )
+    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
     step_at = as_schedule(step_size)
     shrink = inner_decay(inner_iterations, inner_power)
     precision = likelihood_weight / observation_sd**2
@@ -58,11 +53,11 @@ def sgld(
         ratio = observed.shape[0] / pseudo_population  # n / N
 
         def iterate(theta: Params, inputs: tuple[Array, Array]) -> tuple[Params, Array]:
-            key_k, eps = inputs
             gradient, residual = scaled_posterior_gradient(
                 measurement, prior, theta, data, observed,
                 count=state.updates, ratio=ratio, precision=precision,
             )  # fmt: skip
+            key_k, eps = inputs
             noise = gaussian_like(key_k, theta)
 
             def move(p: Array, g: Array, w: Array) -> Array:

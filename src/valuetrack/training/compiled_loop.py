@@ -35,52 +35,32 @@ NOTHING: Tree = ()
 
 
 class SeedState(NamedTuple):
-    """What one seed carries through the loop.
-
-    Attributes
-    ----------
-    key
-        The seed's random key.
-    env, action
-        The environments' states, and the action already chosen in each.
-    learned
-        The learner, its pool, and whether it has diverged.
-    replay
-        A ring of transitions; on-policy it holds those of one cycle.
-    values
-        The tracked values after the last updates, (room, heads, states, actions).
-    episode_return
-        The rewards of the running episode so far, in each environment.
-    """
+    """What one seed carries through the loop."""
 
     key: Array
     env: Tree
     action: Array
+    """The environments' states, and the action already chosen in each."""
     learned: Learned
     replay: Rows
+    """A ring of transitions; on-policy it holds those of one cycle."""
     values: Array
+    """The tracked values after the last updates, (room, heads, states, actions)."""
     episode_return: Array
+    """The rewards of the running episode so far, in each environment."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """The training loop of one seed as pure functions, to be mapped over many.
-
-    Parameters
-    ----------
-    env, learner, settings
-        Who learns where, and how acting and learning take turns.
-    tracked
-        The observations at which the learner's values are recorded after every update.
-    room
-        For how many updates there is room in the ring of tracked values.
-    """
+    """The training loop of one seed as pure functions, to be mapped over many."""
 
     env: JaxEnvironment
     learner: Learner
     settings: Settings
     tracked: Array
+    """The observations at which the learner's values are recorded after every update."""
     room: int = 1
+    """For how many updates there is room in the ring of tracked values."""
 
     def init(self, key: Array) -> SeedState:
         """Start a seed: a fresh learner in fresh environments."""

@@ -35,43 +35,29 @@ COUNT_LIMIT = 2**31
 
 @dataclass(frozen=True)
 class Settings:
-    """How acting and learning take turns.
-
-    Parameters
-    ----------
-    exploration
-        Epsilon as a schedule of the environment steps taken.
-    discount
-        gamma.
-    steps_per_update
-        Environment steps between two updates, in each environment.
-    updates_per_cycle
-        Updates after these steps, each on a batch of its own.
-    environments
-        Environments side by side, per seed.
-    replay_capacity
-        Transitions kept, a multiple of ``steps_per_update * environments``; ``None`` for
-        on-policy training, where an update uses just the transitions of its own cycle, as in the
-        paper's Algorithm 1.
-    batch_size
-        Transitions an update draws from the replay memory; ignored on-policy.
-    learning_starts
-        Environment steps before the first update.
-    pool_size, thinning
-        How many parameter samples are kept, one per ``thinning`` updates; the latest sample is
-        always among them.
-    """
+    """How acting and learning take turns."""
 
     exploration: Schedule
+    """Epsilon as a schedule of the environment steps taken."""
     discount: float = 0.9
-    replay_capacity: int | None = 10_000
+    """gamma."""
     steps_per_update: int = 10
+    """Environment steps between two updates, in each environment."""
     updates_per_cycle: int = 1
+    """Updates after these steps, each on a batch of its own."""
     environments: int = 1
+    """Environments side by side, per seed."""
+    replay_capacity: int | None = 10_000
+    """Transitions kept, a multiple of ``steps_per_update * environments``; ``None`` for on-policy
+    training, where an update uses just the transitions of its own cycle, as in Algorithm 1."""
     batch_size: int = 100
+    """Transitions an update draws from the replay memory; ignored on-policy."""
     learning_starts: int = 1_000
+    """Environment steps before the first update."""
     pool_size: int = 0
     thinning: int = 1
+    """How many parameter samples are kept, one per ``thinning`` updates; the latest is always
+    among them."""
 
     def __post_init__(self) -> None:
         """Refuse settings that do not fit together."""
@@ -98,19 +84,12 @@ class Settings:
 
 
 class Clock(NamedTuple):
-    """Counters common to all seeds.
-
-    Attributes
-    ----------
-    cycles, updates
-        How many have been done.
-    emptied
-        How many cycles had been done when the replay memory was last empty.
-    """
+    """Counters common to all seeds."""
 
     cycles: int = 0
     updates: int = 0
     emptied: int = 0
+    """How many cycles had been done when the replay memory was last empty."""
 
     @property
     def remembered(self) -> int:
@@ -131,24 +110,15 @@ class Trace(NamedTuple):
 
     They are added up one cycle after the other, wherever a run was cut, so that they have the
     same bits however often it was.
-
-    Attributes
-    ----------
-    reward
-        All rewards.
-    returns, episodes
-        The returns of the episodes that ended, and how many did.
-    squared_residual, learning
-        Mean squared residuals, one per cycle with updates, and how many such cycles there were.
-    cycles
-        How many cycles there were.
     """
 
     reward: AnyArray
     returns: AnyArray
     episodes: AnyArray
+    """The returns of the episodes that ended, and how many did."""
     squared_residual: AnyArray
     learning: AnyArray
+    """Mean squared residuals, one per cycle with updates, and how many such cycles there were."""
     cycles: AnyArray
 
     @classmethod

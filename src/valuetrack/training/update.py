@@ -14,21 +14,13 @@ from valuetrack.types import Array, Scalar, Transition
 
 
 class Learned(NamedTuple):
-    """What updates change, for one seed or, with a leading axis, for many.
-
-    Attributes
-    ----------
-    learner
-        The learner's state.
-    pool
-        The last parameter samples, weighted by their step sizes; an empty tuple if none are kept.
-    diverged
-        The first update after which something was not finite, or -1.
-    """
+    """What updates change, for one seed or, with a leading axis, for many."""
 
     learner: LearnerState
     pool: Pool | tuple[()]
+    """The last parameter samples, weighted by their step sizes; an empty tuple if none are kept."""
     diverged: Array
+    """The first update after which something was not finite, or -1."""
 
 
 def start(learner: Learner, key: Array, pool_size: int) -> Learned:
@@ -52,8 +44,6 @@ def update(
 
     Parameters
     ----------
-    learner, key, learned, batch
-        Who learns, from what.
     done
         How many updates came before; the same number for all seeds, so that a pool is written by
         one slice under ``vmap``.
