@@ -13,10 +13,20 @@ Array = jax.Array
 """An array on the device."""
 NDArray = npt.NDArray[Any]
 """An array on the host, of any dtype."""
-Floats = npt.NDArray[np.floating[Any]]
+AnyArray = Array | NDArray
+"""An array on either."""
+DType = np.dtype[Any]
+"""Of arrays on the host."""
+Keywords = dict[str, Any]
+"""Values of any type by name: keyword arguments, or what a file of JSON or TOML holds."""
+Floats = npt.NDArray[np.floating]
 Bools = npt.NDArray[np.bool_]
-Params = Any
+Tree = Any
+"""A pytree: arrays in nested tuples, lists and dicts. Python's types cannot say what is inside."""
+Params = Tree
 """A pytree of floating-point arrays: the network's parameters, theta in the paper."""
+Scalar = int | float | Array
+"""A number, which compiled code may have traced."""
 
 Apply = Callable[[Params, Array], Array]
 """A network as a function: (parameters, observations) -> outputs."""

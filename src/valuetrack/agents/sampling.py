@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 
@@ -106,9 +106,9 @@ class SamplerOptions(Options):
 
 
 def sampling_learner(
-    sampler: Callable[..., Sampler], task: Task, options: SamplerOptions, **own: Any
+    sampler: Callable[..., Sampler], task: Task, options: SamplerOptions
 ) -> Learner:
-    r"""Build a learner around a posterior sampler; ``own`` are the sampler's own options.
+    r"""Build a learner around a posterior sampler, which gets its own options by their names.
 
     ``form="sarsa"`` is the paper's Q-function form :math:`r = Q(s,a) - \gamma Q(s',a') + \eta`,
     ``form="q_learning"`` its second model, :math:`y = Q(s,a) + \eta` with a target network.
@@ -120,9 +120,9 @@ def sampling_learner(
         "sarsa_target": sarsa_target,
         "expected_sarsa": expected_sarsa,
     }
-    measurement = forms[options.form](network.apply)
+    own = type(options).model_fields.keys() - SamplerOptions.model_fields.keys()
     chain = sampler(
-        measurement,
+        forms[options.form](network.apply),
         options.prior(),
         step_size=as_rate(options.step_size),
         pseudo_population=options.pseudo_population,
@@ -130,7 +130,7 @@ def sampling_learner(
         inner_iterations=options.inner_iterations,
         inner_power=options.inner_power,
         likelihood_weight=options.likelihood_weight,
-        **own,
+        **{name: getattr(options, name) for name in own},
     )
     return build_learner(
         network,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,10 @@ from valuetrack.envs.base import Environment
 from valuetrack.envs.gym.vectorised import VectorisedEnvs
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.policies import greedy, masked_max
-from valuetrack.types import Array
+from valuetrack.types import Array, NDArray, Scalar, Tree
+
+Choose = Callable[[NDArray, NDArray], tuple[NDArray, NDArray]]
+"""(observations, masks) -> the actions, and their values."""
 
 
 def values_key() -> Array:
@@ -34,9 +38,9 @@ class Episodes(NamedTuple):
         What was expected of it: the largest legal Q-value where it began.
     """
 
-    returns: Any
-    discounted_returns: Any
-    start_values: Any
+    returns: Tree
+    discounted_returns: Tree
+    start_values: Tree
 
 
 def greedy_choice(
@@ -53,7 +57,7 @@ def greedy_choice(
 class _Played(NamedTuple):
     """Episodes under way in an environment written in JAX."""
 
-    envs: Any
+    envs: Tree
     returns: Array
     discounted: Array
     over: Array
@@ -61,14 +65,14 @@ class _Played(NamedTuple):
 
 
 def evaluate_compiled(
-    env: Environment[Any],
+    env: Environment[Tree],
     learner: Learner,
     state: LearnerState,
     key: Array,
     episodes: int,
     *,
     limit: int,
-    discount: Array | float,
+    discount: Scalar,
 ) -> Episodes:
     """Play episodes in an environment written in JAX.
 
@@ -77,7 +81,7 @@ def evaluate_compiled(
     reset_key, step_key = jax.random.split(key)
     start = jax.vmap(env.reset)(jax.random.uniform(reset_key, (episodes, env.reset_uniforms)))
 
-    def choose(envs: Any) -> tuple[Array, Array]:
+    def choose(envs: Tree) -> tuple[Array, Array]:
         observation, mask = jax.vmap(env.observe)(envs), jax.vmap(env.action_mask)(envs)
         return greedy_choice(learner, state, observation, mask)
 
@@ -106,12 +110,17 @@ def evaluate_compiled(
 
 
 def evaluate_on_host(
-    choose: Any, lanes: VectorisedEnvs, seeds: Any, episodes: int, *, limit: int, discount: float
+    choose: Choose,
+    lanes: VectorisedEnvs,
+    seeds: Sequence[int],
+    episodes: int,
+    *,
+    limit: int,
+    discount: float,
 ) -> Episodes:
     """Play the same number of episodes in every Gymnasium lane.
 
-    So short episodes do not count more often than long ones. ``choose`` takes observations and
-    masks, one row per lane, and returns actions and their values. An episode longer than ``limit``
+    So short episodes do not count more often than long ones. An episode longer than ``limit``
     steps counts with what it has by then, and what follows as another one.
     """
     places = lanes.reset(seeds)
