@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +13,11 @@ Array = jax.Array
 """An array on the device."""
 NDArray = npt.NDArray[Any]
 """An array on the host, of any dtype."""
+DType = np.dtype[Any]
+Arrays = Mapping[str, NDArray]
+"""Arrays by name."""
+Json = dict[str, Any]
+"""A JSON object; what it holds is known only to those who wrote it."""
 Floats = npt.NDArray[np.floating[Any]]
 Bools = npt.NDArray[np.bool_]
 Params = Any
