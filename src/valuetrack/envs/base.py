@@ -17,12 +17,13 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
-from valuetrack.types import Array
+from valuetrack.types import Array, DType
 
 State = TypeVar("State")
+Timed = TypeVar("Timed", bound="TimedState")
 Shape = tuple[int, ...]
-DType = np.dtype[Any]
 
 FLOAT32: DType = np.dtype(np.float32)
 UINT8: DType = np.dtype(np.uint8)
@@ -52,7 +53,7 @@ class ObservationSpec(NamedTuple):
     is_image: bool
 
     @classmethod
-    def of(cls, shape: Shape, dtype: Any) -> ObservationSpec:
+    def of(cls, shape: Shape, dtype: npt.DTypeLike) -> ObservationSpec:
         """Decide whether observations of this shape and dtype are images.
 
         An image has three axes (height, width, channels) and any dtype: booleans, integers or
@@ -71,15 +72,8 @@ class ObservationSpec(NamedTuple):
         return cls(shape, dtype, is_large or (len(shape) == 3 and dtype == UINT8))
 
     @classmethod
-    def of_env(cls, env: Environment[Any]) -> ObservationSpec:
-        """Return what the observations of an environment written in JAX are.
-
-        Examples
-        --------
-        >>> from valuetrack.envs import CartPole
-        >>> ObservationSpec.of_env(CartPole())
-        ObservationSpec(shape=(4,), dtype=dtype('float32'), is_image=False)
-        """
+    def of_env(cls, env: JaxEnvironment) -> ObservationSpec:
+        """Return what the observations of an environment written in JAX are."""
         return cls.of(env.observation_shape, env.observation_dtype)
 
     @property
@@ -150,37 +144,25 @@ class Environment(Protocol[State]):
     @property
     def observation_shape(self) -> Shape:
         """Shape of one observation: (height, width, channels) for an image, else any."""
-        ...
 
     @property
     def observation_dtype(self) -> DType:
         """Dtype of one observation: floats, integers or booleans."""
-        ...
 
     @property
     def num_actions(self) -> int:
         """Number of actions; they are the integers 0, ..., ``num_actions`` - 1."""
-        ...
 
     @property
     def reset_uniforms(self) -> int:
         """How many uniforms in [0, 1) a reset consumes; may be zero."""
-        ...
 
     @property
     def step_uniforms(self) -> int:
         """How many uniforms in [0, 1) a step consumes; may be zero."""
-        ...
 
     def reset(self, uniforms: Array) -> State:
-        """Start an episode.
-
-        Parameters
-        ----------
-        uniforms : Array
-            Independent draws from [0, 1), shape (``reset_uniforms``,).
-        """
-        ...
+        """Start an episode, with ``reset_uniforms`` independent draws from [0, 1)."""
 
     def step(self, state: State, action: Array, uniforms: Array) -> Step[State]:
         """Take one step, without starting a new episode when this one ends.
@@ -194,34 +176,47 @@ class Environment(Protocol[State]):
         uniforms : Array
             Independent draws from [0, 1), shape (``step_uniforms``,).
         """
-        ...
 
     def observe(self, state: State) -> Array:
         """Return the observation of a state: ``observation_shape``, ``observation_dtype``."""
-        ...
 
     def action_mask(self, state: State) -> Array:
         """Return which actions are legal in a state: booleans of shape (``num_actions``,).
 
         The mask of a terminal state may be empty (all false).
         """
-        ...
+
+
+JaxEnvironment = Environment[Any]
+"""An environment whatever its states are."""
+
+
+class TimedState(Protocol):
+    """A NamedTuple of scalars whose last field counts the ``steps`` of the episode."""
+
+    @property
+    def steps(self) -> Array:
+        """The steps taken so far, int32."""
+
+    def __getitem__(self, part: slice, /) -> tuple[Array, ...]: ...
 
 
 @dataclass(frozen=True)
-class TimedTask:
+class TimedTask(Generic[Timed]):
     """A task with a time limit, whose actions are always legal and whose observations are floats.
 
-    Its states count their ``steps``.
+    Subclasses add ``reset``, ``step`` and the sizes that :class:`Environment` asks for; the
+    observation is what the state holds besides its ``steps``, unless they say otherwise.
 
     Parameters
     ----------
     horizon : int
-        An episode ends after this many steps at the latest.
+        An episode is truncated after this many steps, unless the last of them terminates it.
     """
 
     observation_dtype: ClassVar[DType] = FLOAT32
     num_actions: ClassVar[int]
+    step_uniforms: ClassVar[int] = 0
 
     horizon: int
 
@@ -231,12 +226,25 @@ class TimedTask:
         if self.horizon < 1:
             raise ValueError(f"horizon must be at least 1, but is {self.horizon}.")
 
-    def truncated(self, after: Any, terminated: Array) -> Array:
-        """Return whether the time is up in a state that does not end the episode anyway."""
-        cut: Array = (after.steps >= self.horizon) & ~terminated
-        return cut
+    def arrived(self, after: Timed, reward: Array, terminated: Array) -> Step[Timed]:
+        """Return the step that led to a state."""
+        truncated = self.truncated(after, terminated)
+        return Step(after, self.observe(after), reward, terminated, truncated)
 
-    def action_mask(self, state: Any) -> Array:
+    def truncated(self, after: Timed, terminated: Array) -> Array:
+        """Return whether the time is up in a state that does not end the episode anyway."""
+        return (after.steps >= self.horizon) & ~terminated
+
+    def observe(self, state: Timed) -> Array:
+        """Return all fields of a state but its ``steps``."""
+        return jnp.stack(state[:-1])
+
+    def action_mask(self, state: Timed) -> Array:
         """Return that all actions are always legal."""
         del state
         return jnp.ones(self.num_actions, dtype=bool)
+
+
+def evenly(uniforms: Array, bound: float) -> Array:
+    """Turn uniforms in [0, 1) into uniforms in [-bound, bound), float32."""
+    return bound * (2.0 * jnp.asarray(uniforms, jnp.float32) - 1.0)

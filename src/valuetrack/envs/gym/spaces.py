@@ -15,18 +15,17 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from valuetrack.envs.base import FLOAT32, UINT8, ObservationSpec
 from valuetrack.envs.gym.encoders import (
-    BinaryEncoder,
     Encoder,
     ImageEncoder,
     OneHotEncoder,
     PartsEncoder,
     VectorEncoder,
 )
+from valuetrack.types import Bools
 
 Space = gymnasium.Space[Any]
 
@@ -94,9 +93,7 @@ def action_offset(space: Space) -> int:
     return int(_discrete(space).start)
 
 
-def action_mask(
-    info: Mapping[str, Any], count: int, *, terminal: bool = False
-) -> npt.NDArray[np.bool_] | None:
+def action_mask(info: Mapping[str, object], count: int, *, terminal: bool = False) -> Bools | None:
     """Return which actions are legal, if the environment says so in ``info["action_mask"]``.
 
     In a ``terminal`` state there need not be any.
@@ -151,8 +148,8 @@ def _vector_encoder(space: Space, path: tuple[Any, ...]) -> Encoder:
 
     match space:
         case spaces.Box():
-            pixels = UINT8 if space.dtype == UINT8 and len(space.shape) == 3 else None
-            return VectorEncoder(*common(math.prod(space.shape)), space.shape, pixels)
+            given = UINT8 if space.dtype == UINT8 and len(space.shape) == 3 else FLOAT32
+            return VectorEncoder(*common(math.prod(space.shape)), space.shape, given)
         case spaces.Discrete():
             size, start = int(space.n), int(space.start)
             return OneHotEncoder(*common(size), (), (size,), (start,))
@@ -161,7 +158,7 @@ def _vector_encoder(space: Space, path: tuple[Any, ...]) -> Encoder:
             starts = tuple(space.start.ravel().tolist())
             return OneHotEncoder(*common(sum(sizes)), space.shape, sizes, starts)
         case spaces.MultiBinary():
-            return BinaryEncoder(*common(math.prod(space.shape)), space.shape)
+            return VectorEncoder(*common(math.prod(space.shape)), space.shape, np.dtype(bool))
         case spaces.Dict() | spaces.Tuple() if space.spaces:
             inside = space.spaces
             items: Iterable[tuple[Any, Space]]
