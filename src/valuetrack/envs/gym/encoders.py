@@ -101,9 +101,9 @@ class VectorEncoder(Encoder):
     def _encode(self, observation: object, lead: Shape) -> NDArray:
         array = _numbers(observation, lead + self.source, self.name)
         array = converted(array, self.given, self.name)
-        if self.given == UINT8:
-            array = array / FLOAT32.type(255)
-        return array.astype(FLOAT32, copy=False).reshape(lead + self.shape)
+        if self.given != FLOAT32:
+            array = array / FLOAT32.type(255 if self.given == UINT8 else 1)
+        return array.reshape(lead + self.shape)
 
 
 @dataclass(frozen=True)
@@ -219,23 +219,31 @@ def converted(array: NDArray, dtype: DType, name: str) -> NDArray:
     >>> converted(np.array([0, 255]), np.dtype(np.uint8), "The image")
     array([  0, 255], dtype=uint8)
     """
+    if array.dtype.kind == "f" and dtype.kind in "iu":
+        # An image of floats from 0 to 1 would become black without a word.
+        raise ValueError(f"{name} should be of dtype {dtype}, but {array.dtype} came.")
     if array.dtype == dtype:
         copy = array.astype(dtype, order="C")
         if dtype.kind != "f":
             return copy
-    elif array.dtype.kind == "f" and dtype.kind in "iu":
-        # An image of floats from 0 to 1 would become black without a word.
-        raise ValueError(f"{name} should be of dtype {dtype}, but {array.dtype} came.")
     else:
         with np.errstate(over="ignore"):  # what is too large becomes infinite, an error below
             copy = array.astype(dtype, order="C")
     if dtype.kind == "f":
-        wrong, what = ~np.isfinite(copy), f"hold finite numbers of dtype {dtype}"
+        fits = np.isfinite(copy)
     elif dtype.kind == "b":
-        wrong, what = (array != 0) & (array != 1), "hold zeros and ones"
+        fits = (array == 0) | (array == 1)
     else:
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        wrong, what = (array < low) | (array > high), f"be from {low} to {high}"
-    if wrong.any():
-        raise ValueError(f"{name} should {what}, but {array[wrong][0]} came.")
+        fits = (array >= np.iinfo(dtype).min) & (array <= np.iinfo(dtype).max)
+    if not fits.all():
+        raise ValueError(f"{name} should {_demand(dtype)}, but {array[~fits][0]} came.")
     return copy
+
+
+def _demand(dtype: DType) -> str:
+    """Say what numbers of a dtype are; asked for in errors only, as it takes long."""
+    if dtype.kind == "f":
+        return f"hold finite numbers of dtype {dtype}"
+    if dtype.kind == "b":
+        return "hold zeros and ones"
+    return f"be from {np.iinfo(dtype).min} to {np.iinfo(dtype).max}"
