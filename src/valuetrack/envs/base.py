@@ -35,17 +35,9 @@ class ObservationSpec(NamedTuple):
     """Shape and dtype of an observation, and whether it is an image.
 
     Make one with :meth:`of` or :meth:`of_env`, which decide what is an image for all environments,
-    those written in JAX and Gymnasium's.
-
-    Attributes
-    ----------
-    shape
-        Of one observation; (height, width, channels) for an image.
-    dtype
-        In which observations are stored; networks convert them to floats.
-    is_image
-        Whether it is an image, for :func:`valuetrack.networks.cnn`. Everything else is flattened
-        for :func:`valuetrack.networks.mlp`.
+    those written in JAX and Gymnasium's. An image has the shape (height, width, channels) and is
+    for :func:`valuetrack.networks.cnn`; everything else is flattened for
+    :func:`valuetrack.networks.mlp`. Networks convert any dtype to floats.
     """
 
     shape: Shape
@@ -112,33 +104,8 @@ class Environment(Protocol[State]):
 
     Implementations are immutable and hashable, so that an environment can be closed over or passed
     as a static argument. All methods are written for one environment; the caller maps them over
-    many. A state is a pytree of arrays.
-
-    Examples
-    --------
-    A coin to guess, in full; ``register`` gives it an id (:mod:`valuetrack.envs.registry`)::
-
-        @register("Coin-v0")
-        @dataclass(frozen=True)
-        class Coin:
-            observation_shape: ClassVar[tuple[int, ...]] = (1,)
-            observation_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
-            num_actions: ClassVar[int] = 2
-            reset_uniforms: ClassVar[int] = 0
-            step_uniforms: ClassVar[int] = 1
-
-            def reset(self, uniforms):
-                return jnp.int32(0)
-
-            def step(self, state, action, uniforms):
-                reward = (action == (uniforms[0] < 0.7)).astype(jnp.float32)
-                return Step(state, self.observe(state), reward, jnp.bool_(True), jnp.bool_(False))
-
-            def observe(self, state):
-                return jnp.ones(1)
-
-            def action_mask(self, state):
-                return jnp.ones(2, bool)
+    many. A state is a pytree of arrays. The source has one to copy in
+    ``skeletons/environment.py``; :func:`valuetrack.envs.register` gives it an id.
     """
 
     @property
@@ -167,14 +134,8 @@ class Environment(Protocol[State]):
     def step(self, state: State, action: Array, uniforms: Array) -> Step[State]:
         """Take one step, without starting a new episode when this one ends.
 
-        Parameters
-        ----------
-        state : State
-            The state s.
-        action : Array
-            The action a, an integer scalar; it is not checked, for it may be traced.
-        uniforms : Array
-            Independent draws from [0, 1), shape (``step_uniforms``,).
+        The action is an integer scalar; it is not checked, for it may be traced. ``uniforms`` are
+        ``step_uniforms`` independent draws from [0, 1).
         """
 
     def observe(self, state: State) -> Array:

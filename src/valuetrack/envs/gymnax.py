@@ -54,7 +54,7 @@ class GymnaxState(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GymnaxEnv:
-    """An environment of gymnax; implements `valuetrack.envs.base.Environment`.
+    """An environment of gymnax with discrete actions; observations must be one array.
 
     Parameters
     ----------
@@ -62,11 +62,6 @@ class GymnaxEnv:
         The environment, as ``gymnax.make`` returns it.
     params : gymnax.EnvParams, optional
         Its parameters; ``env.default_params`` unless given.
-
-    Raises
-    ------
-    ValueError
-        If its actions are not discrete, or if an observation is not one array.
 
     Notes
     -----
@@ -172,13 +167,6 @@ def make(name: str, **options: Any) -> GymnaxEnv:
 
     Options are the environment's parameters (fields of ``env.default_params``); whatever is no
     parameter goes to its constructor.
-
-    Raises
-    ------
-    ValueError
-        If gymnax is not installed, has no such environment, or does not know an option.
-    EnvironmentFailedError
-        If the environment's own code failed.
 
     Examples
     --------

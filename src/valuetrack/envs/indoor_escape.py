@@ -49,15 +49,9 @@ class EscapeState(NamedTuple):
 
 
 class QValues(NamedTuple):
-    """Action values of all cells in index order.
+    """Action values Q(s, a) of all cells in index order, shape (cells, 4); NaN where not ``legal``.
 
-    Attributes
-    ----------
-    values : ndarray of float64, shape (cells, 4)
-        Q(s, a); NaN exactly where ``legal`` is false.
-    legal : ndarray of bool, shape (cells, 4)
-        Which actions are legal where. None is in the goal, in a wall, or in a cell that no walk
-        from the start reaches.
+    No action is legal in the goal, in a wall, or in a cell that no walk from the start reaches.
     """
 
     values: NDArray[np.float64]
@@ -283,8 +277,7 @@ def _state_values(
     tables = env._tables
     cells = np.flatnonzero(tables.legal.any(axis=1))
     P = np.zeros((len(policy), len(policy)))
-    for action in range(NUM_ACTIONS):
-        P[cells, tables.next_cell[cells, action]] += policy[cells, action]
+    np.add.at(P, (cells[:, None], tables.next_cell[cells]), policy[cells])
     values = np.zeros(len(policy))
     A = np.eye(len(cells)) - discount * P[np.ix_(cells, cells)]
     values[cells] = np.linalg.solve(A, np.full(len(cells), env.reward_mean))

@@ -26,12 +26,7 @@ IN_JAX: dict[str, Builder] = {}
 
 
 def register(env_id: str) -> Callable[[Registered], Registered]:
-    """Register a builder of environments written in JAX, under an id; a decorator.
-
-    Raises
-    ------
-    ValueError
-        If another environment has the id.
+    """Register a builder of environments written in JAX, under a free id; a decorator.
 
     Examples
     --------

@@ -79,19 +79,9 @@ ANOTHER_FILE = "name a file that it saved"
 def save(path: StrPath, arrays: Arrays, description: Mapping[str, object]) -> None:
     """Write an array file; an existing one is replaced only when the new one is complete.
 
-    Parameters
-    ----------
-    path
-        The file. Its folder must exist.
-    arrays
-        Arrays of the dtypes in :data:`DTYPES`, by name.
-    description
-        What JSON can hold, without NaN and infinity. Tuples come back as lists.
-
-    Raises
-    ------
-    ModelFileError
-        If the file cannot hold this, or cannot be written.
+    Its folder must exist. Arrays have dtypes in :data:`DTYPES`. The description is what JSON can
+    hold, without NaN and infinity; tuples come back as lists. Anything else is a
+    :class:`ModelFileError`.
     """
     file_path = _path(path)
     data = _serialise(file_path, arrays, description)
@@ -111,12 +101,8 @@ def save(path: StrPath, arrays: Arrays, description: Mapping[str, object]) -> No
 def load(path: StrPath, *, what: str = "model") -> tuple[dict[str, NDArray], Json]:
     """Read an array file and verify its checksums: its arrays by name, and its description.
 
-    An error calls the file a ``what``.
-
-    Raises
-    ------
-    ModelFileError
-        If it is not an array file of this format, or any bit of it has changed.
+    If it is not an array file of this format, or any bit of it has changed, a
+    :class:`ModelFileError` tells so and calls it a ``what``.
     """
     file_path = _path(path)
     data = _read(file_path, what)

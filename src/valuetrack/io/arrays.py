@@ -40,12 +40,8 @@ def from_arrays(arrays: Arrays, like: Any, name: str) -> Any:
     """Return a pytree with the structure of ``like`` and the leaves saved under ``name``.
 
     A field that an older version of the library did not have keeps its value in ``like``: if
-    nothing at all was saved below a field of a NamedTuple, the field is new.
-
-    Raises
-    ------
-    ValueError
-        If nothing was saved under ``name``, or a leaf is missing or has another shape or dtype.
+    nothing at all was saved below a field of a NamedTuple, the field is new. Any other leaf that is
+    missing or has another shape or dtype is a ``ValueError``.
     """
     if not _holds(arrays, name) and jax.tree.leaves(like):
         raise ValueError(f"nothing was saved under {name!r}")
@@ -82,13 +78,7 @@ def pack_text(arrays: Arrays) -> dict[str, NDArray]:
 
 
 def unpack_text(arrays: Arrays) -> dict[str, NDArray]:
-    """Return the arrays that :func:`pack_text` was given.
-
-    Raises
-    ------
-    ValueError
-        If numbers are no code points.
-    """
+    """Return the arrays that :func:`pack_text` was given; refuse numbers that are no text."""
     return {
         name.removesuffix(TEXT): _text(name, array) if name.endswith(TEXT) else array
         for name, array in arrays.items()

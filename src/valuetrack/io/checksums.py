@@ -34,12 +34,8 @@ def seal(content: Mapping[str, object]) -> str:
     """Return a JSON document that also holds the checksum of its own text.
 
     The checksum is taken over the text in which it is still empty. There is one text for each
-    content, so a reader seals what it has read and compares: see :func:`is_sealed`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If JSON cannot hold the content. It has no NaN and no infinity.
+    content, so a reader seals what it has read and compares: see :func:`is_sealed`. JSON has no
+    NaN and no infinity, so that content with these is refused.
     """
     open_text = _document(content, "")
     return _document(content, checksum(open_text.encode()))

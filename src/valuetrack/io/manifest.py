@@ -123,11 +123,8 @@ class Manifest(Section):
 def check_manifest(path: StrPath, content: Mapping[str, object]) -> None:
     """Raise a one-sentence error if readers could stumble over a manifest.
 
-    Raises
-    ------
-    StoreError
-        If a key is missing or has a wrong type, the format is another one, or a text holds
-        control characters.
+    They could if a key is missing or has a wrong type, the format is another one, or a text holds
+    control characters.
     """
     version = content.get("format")
     if type(version) is not int or version < 1:

@@ -33,13 +33,7 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
 
 
 def read_records(path: Path) -> list[Json]:
-    """Return all complete records; a line that is still being written is not one.
-
-    Raises
-    ------
-    StoreError
-        If the file cannot be read, or a complete line is not a record.
-    """
+    """Return all complete records; a line that is still being written is not one."""
     return [record for _, record in _lines(path)]
 
 

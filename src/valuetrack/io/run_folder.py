@@ -26,14 +26,7 @@ from valuetrack.io.atomic import temporary_prefix, write_atomically
 from valuetrack.io.checksums import is_sealed, seal
 from valuetrack.io.errors import ModelFileError, StoreError, StrPath, reading, reason, shown
 from valuetrack.io.manifest import check_manifest, is_file_name
-from valuetrack.io.tables import (
-    Columns,
-    read_table,
-    require_columns,
-    stack_tables,
-    unit_damaged,
-    write_table,
-)
+from valuetrack.io.tables import Columns, read_table, stack_tables, unit_damaged, write_table
 from valuetrack.types import Arrays, Json, NDArray
 
 try:
@@ -56,6 +49,8 @@ TABLES = "tables"
 class RunFolder:
     """One run on disk.
 
+    Whatever is missing, damaged or in the way is a :class:`StoreError` in one sentence.
+
     Examples
     --------
     ::
@@ -72,13 +67,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: StrPath, manifest: Mapping[str, object]) -> RunFolder:
-        """Make a new run in a folder that does not exist, is empty, or was left by a failed start.
-
-        Raises
-        ------
-        StoreError
-            If the folder holds anything else, or the manifest is not one.
-        """
+        """Make a new run where there is no folder, an empty one, or one left by a failed start."""
         folder = cls(path)
         check_manifest(folder.path / MANIFEST, manifest)
         if folder.path.exists() and not folder.path.is_dir():
@@ -124,13 +113,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self, rows: Iterable[str]) -> Iterator[None]:
-        """Keep other processes from running the same rows meanwhile.
-
-        Raises
-        ------
-        StoreError
-            If another process is running one of them.
-        """
+        """Keep other processes from running the same rows meanwhile; refuse if one does."""
         with contextlib.ExitStack() as held:
             for row in sorted(set(rows)):
                 path = self.path / UNITS / _checked(row)
@@ -181,22 +164,13 @@ class RunFolder:
     def table(self, name: str, columns: Iterable[str] = ()) -> Columns:
         """Read one table of all finished units that have it, one below the other.
 
-        Every unit must have ``columns``. Any other that some units lack is NaN there.
-
-        Raises
-        ------
-        StoreError
-            If a table has changed since it was written, or lacks one of ``columns``.
+        Every unit must have ``columns``. A column besides that some units lack is NaN there.
         """
         required, parts = list(columns), []
         for row, unit, info in self.finished_units():
-            if name not in info[TABLES]:
-                continue
-            path = self.unit_path(row, unit) / f"{name}.parquet"
-            part = read_table(path, str(info[TABLES][name]))
-            if part:
-                require_columns(path, part, required)
-                parts.append(part)
+            if name in info[TABLES]:
+                path = self.unit_path(row, unit) / f"{name}.parquet"
+                parts.append(read_table(path, str(info[TABLES][name]), required))
         return stack_tables(parts)
 
     # -- unfinished units -------------------------------------------------------------------------
@@ -204,13 +178,7 @@ class RunFolder:
     def save_checkpoint(
         self, row: str, unit: str, arrays: Arrays, description: Mapping[str, object]
     ) -> None:
-        """Keep the state of an unfinished unit, in place of the one before.
-
-        Raises
-        ------
-        StoreError
-            If it cannot be written; then the one before is unchanged.
-        """
+        """Keep the state of an unfinished unit; if that fails, the one before is unchanged."""
         path = self._make_unit(row, unit) / CHECKPOINT
         try:
             array_file.save(path, pack_text(arrays), description)
@@ -218,13 +186,7 @@ class RunFolder:
             raise StoreError(str(error)) from error
 
     def load_checkpoint(self, row: str, unit: str) -> tuple[dict[str, NDArray], Json] | None:
-        """Return the arrays and the description of an unfinished unit, or ``None``.
-
-        Raises
-        ------
-        StoreError
-            If there is a checkpoint that cannot be read, or has changed since it was written.
-        """
+        """Return the arrays and the description of an unfinished unit, or ``None``."""
         path = self.unit_path(row, unit) / CHECKPOINT
         if not path.exists():
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +18,7 @@ Columns = dict[str, NDArray]
 
 
 def write_table(path: Path, columns: Arrays) -> str:
-    """Write columns to a Parquet file, completely or not at all; return its checksum.
-
-    Raises
-    ------
-    StoreError
-        If Parquet cannot hold the columns.
-    OSError
-        If the file cannot be written.
-    """
+    """Write columns to a Parquet file, completely or not at all; return its checksum."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -41,14 +33,8 @@ def write_table(path: Path, columns: Arrays) -> str:
     return checksum(data)
 
 
-def read_table(path: Path, expected: str | None = None) -> Columns:
-    """Read the columns of a Parquet file; verify the checksum that :func:`write_table` returned.
-
-    Raises
-    ------
-    StoreError
-        If the file cannot be read, has changed since it was written, or is not a table.
-    """
+def read_table(path: Path, expected: str | None = None, required: Sequence[str] = ()) -> Columns:
+    """Read the columns of a Parquet file; verify the checksum that :func:`write_table` returned."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -60,19 +46,16 @@ def read_table(path: Path, expected: str | None = None) -> Columns:
         raise unit_damaged(path, "it is not what its checksum says")
     try:
         table = pq.read_table(pa.BufferReader(data))
-        return {name: table[name].to_numpy() for name in table.column_names}
+        columns = {name: table[name].to_numpy() for name in table.column_names}
     # Arrow's own exceptions, and those of Python that it lets through: KeyError for a name that
     # two columns share, UnicodeDecodeError for text that is none, OSError for wrong sizes.
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
         raise unit_damaged(path, "it is not a Parquet table") from error
-
-
-def require_columns(path: Path, table: Columns, names: Iterable[str]) -> None:
-    """Raise a one-sentence error if a table lacks a column."""
-    missing = [name for name in names if name not in table]
+    missing = [name for name in required if columns and name not in columns]
     if missing:
         cure = "it was not written by this version of valuetrack, run the experiment again"
         raise StoreError.about(path, f"has no column {missing[0]!r}", cure)
+    return columns
 
 
 def stack_tables(tables: Sequence[Columns]) -> Columns:

@@ -76,32 +76,21 @@ class Encoder(abc.ABC):
 
 
 @dataclass(frozen=True)
-class ImageEncoder(Encoder):
-    """An image, its dtype kept and its channels moved last."""
+class ArrayEncoder(Encoder):
+    """Numbers: an image, its dtype kept and its channels moved last, or flattened to float32.
 
-    channels_first: bool
-
-    def _encode(self, observation: object, lead: Shape) -> NDArray:
-        array = _numbers(observation, (*lead, *self.source), self.name)
-        if self.channels_first:
-            array = np.moveaxis(array, -3, -1)
-        return converted(array, self.dtype, self.name)
-
-
-@dataclass(frozen=True)
-class VectorEncoder(Encoder):
-    """Numbers of any shape, flattened, as float32.
-
-    ``given`` is the dtype that they must fit: that of pixels, which are divided by 255, booleans,
-    or any other number (float32).
+    They must fit the dtype ``given``. In a vector, pixels (uint8) are divided by 255.
     """
 
     given: DType
+    channels_first: bool = False
 
     def _encode(self, observation: object, lead: Shape) -> NDArray:
         array = _numbers(observation, lead + self.source, self.name)
+        if self.channels_first:
+            array = np.moveaxis(array, -3, -1)
         array = converted(array, self.given, self.name)
-        if self.given != FLOAT32:
+        if self.given != self.dtype:
             array = array / FLOAT32.type(255 if self.given == UINT8 else 1)
         return array.reshape(lead + self.shape)
 
@@ -219,13 +208,13 @@ def converted(array: NDArray, dtype: DType, name: str) -> NDArray:
     >>> converted(np.array([0, 255]), np.dtype(np.uint8), "The image")
     array([  0, 255], dtype=uint8)
     """
-    if array.dtype.kind == "f" and dtype.kind in "iu":
-        # An image of floats from 0 to 1 would become black without a word.
-        raise ValueError(f"{name} should be of dtype {dtype}, but {array.dtype} came.")
     if array.dtype == dtype:
         copy = array.astype(dtype, order="C")
         if dtype.kind != "f":
             return copy
+    elif array.dtype.kind == "f" and dtype.kind in "iu":
+        # An image of floats from 0 to 1 would become black without a word.
+        raise ValueError(f"{name} should be of dtype {dtype}, but {array.dtype} came.")
     else:
         with np.errstate(over="ignore"):  # what is too large becomes infinite, an error below
             copy = array.astype(dtype, order="C")

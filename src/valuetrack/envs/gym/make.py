@@ -17,24 +17,9 @@ def make_vectorised(
 ) -> VectorisedEnvs:
     """Make ``count`` environments from an id, a function, an environment or a vector environment.
 
-    Parameters
-    ----------
-    env
-        A registered id, a function or class that makes an environment, or one that is made. An
-        environment object serves if ``count`` is 1, a vector environment if it has ``count``.
-    count
-        How many environments are needed.
-    **options
-        For ``gymnasium.make``, with an id.
-
-    Raises
-    ------
-    ValueError
-        If no such environment exists, or if one object cannot serve as ``count`` environments.
-    TypeError
-        If ``env`` is nothing that makes environments.
-    EnvironmentFailedError
-        If the environment's own code failed.
+    An environment object serves if ``count`` is 1, a vector environment if it has ``count``. An id
+    must be registered; its ``options`` go to ``gymnasium.make``. Where the environment's own code
+    fails, an ``EnvironmentFailedError`` tells so.
 
     Examples
     --------

@@ -98,12 +98,11 @@ class VectorisedEnvs(abc.ABC):
         """Close the environments."""
 
     def _masks(self, infos: Iterable[tuple[int, Info]], terminal: Bools) -> Bools:
-        """Return all masks, given the infos of some environments; without one all is legal."""
+        """Return all masks, given the infos that hold one; elsewhere every action is legal."""
         masks = np.ones((self.count, self.num_actions), bool)
         for i, info in infos:
-            if "action_mask" in info:
-                legal = action_mask(info, self.num_actions, terminal=bool(terminal[i]))
-                masks[i] = True if legal is None else legal
+            legal = action_mask(info, self.num_actions, terminal=bool(terminal[i]))
+            masks[i] = True if legal is None else legal
         return masks
 
 
@@ -165,7 +164,8 @@ class SequentialEnvs(VectorisedEnvs):
         observation = np.empty((self.count, *self.encoder.shape), self.encoder.dtype)
         for i, (raw, _) in enumerate(seen):
             observation[i] = self.encoder.encode(raw)
-        return Observed(observation, self._masks(enumerate(info for _, info in seen), terminal))
+        infos = [(i, info) for i, (_, info) in enumerate(seen) if "action_mask" in info]
+        return Observed(observation, self._masks(infos, terminal))
 
 
 class WrappedVectorEnv(VectorisedEnvs):
