@@ -162,7 +162,7 @@ class GymnaxEnv:
         return jnp.asarray(observation)
 
 
-def make(name: str, **options: Any) -> GymnaxEnv:
+def make(name: str, **options: object) -> GymnaxEnv:
     """Make a gymnax environment by its name in gymnax, such as ``"Breakout-MinAtar"``.
 
     Options are the environment's parameters (fields of ``env.default_params``); whatever is no

@@ -15,6 +15,15 @@ from valuetrack.envs.base import Shape, Step, TimedTask
 from valuetrack.envs.registry import register
 from valuetrack.types import Array
 
+
+class MountainCarState(NamedTuple):
+    """The car's motion (float32) and the ``steps`` taken (int32); all scalars."""
+
+    position: Array
+    velocity: Array
+    steps: Array
+
+
 FORCE = 0.001
 GRAVITY = 0.0025
 MIN_POSITION = -1.2
@@ -23,14 +32,6 @@ MAX_SPEED = 0.07
 GOAL_POSITION = 0.5
 RESET_LOW = -0.6
 RESET_HIGH = -0.4
-
-
-class MountainCarState(NamedTuple):
-    """The car's motion (float32) and the ``steps`` taken (int32); all scalars."""
-
-    position: Array
-    velocity: Array
-    steps: Array
 
 
 @register("MountainCar-v0")

@@ -53,25 +53,16 @@ def name_of(env: GymEnv) -> str:
     return getattr(getattr(inner, "spec", None), "id", None) or type(inner).__name__
 
 
-def get_space(env: GymEnv, name: str) -> gymnasium.Space[Any]:
+def get_space(env: GymEnv, name: str) -> Any:
     """Return one of an environment's spaces by its attribute's name."""
     try:
-        space: gymnasium.Space[Any] = getattr(env, name)
+        return getattr(env, name)
     except Exception as error:
         raise failed(env, error, name) from error
-    return space
 
 
 def call(env: GymEnv, name: Literal["reset", "step"], *given: object, **how: object) -> Any:
-    """Reset or step an environment or a vector environment; return what Gymnasium's call returns.
-
-    Examples
-    --------
-    >>> import gymnasium
-    >>> observation, info = call(gymnasium.make("CartPole-v1"), "reset", seed=0)
-    >>> observation.shape
-    (4,)
-    """
+    """Reset or step an environment or a vector environment; return what Gymnasium's would."""
     try:
         seen = getattr(env, name)(*given, **how)
     except Exception as error:
@@ -90,14 +81,7 @@ def call(env: GymEnv, name: Literal["reset", "step"], *given: object, **how: obj
 
 
 def checked_reward(env: GymEnv, reward: object) -> float:
-    """Return a reward as a finite number; an array of one element counts as one.
-
-    Examples
-    --------
-    >>> import gymnasium, numpy as np
-    >>> checked_reward(gymnasium.make("CartPole-v1"), np.array([1.5]))
-    1.5
-    """
+    """Return a reward as a finite number; an array of one element counts as one."""
     if isinstance(reward, PYTHON_NUMBERS):
         value: float = reward
     elif isinstance(reward, np.floating):

@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from valuetrack.envs.gym import guards
 from valuetrack.envs.gym.vectorised import SequentialEnvs, VectorisedEnvs, WrappedVectorEnv
+from valuetrack.types import Json
 
 
 def make_vectorised(
@@ -44,7 +45,7 @@ def make_vectorised(
     return SequentialEnvs([_make(env, options) for _ in range(count)])
 
 
-def _make(env: str | Callable[[], object], options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+def _make(env: str | Callable[[], object], options: Json) -> gymnasium.Env[Any, Any]:
     if isinstance(env, str):
         return _make_by_id(env, options)
     if not callable(env):
@@ -67,7 +68,7 @@ def _make(env: str | Callable[[], object], options: dict[str, Any]) -> gymnasium
     return made
 
 
-def _make_by_id(env: str, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+def _make_by_id(env: str, options: Json) -> gymnasium.Env[Any, Any]:
     """Make an environment that is registered; nothing is imported for that.
 
     Gymnasium would import the module of ``module:Id-v0``, but an id may come from a file, which

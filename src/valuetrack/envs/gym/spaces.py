@@ -1,11 +1,4 @@
-"""From Gymnasium's spaces to the arrays that networks take, and to actions 0, 1, ....
-
-::
-
-    inputs = encoder(env.observation_space)
-    observation, info = env.reset()
-    array = inputs.encode(observation)  # of inputs.shape and inputs.dtype
-"""
+"""From Gymnasium's spaces to the arrays that networks take, and to actions 0, 1, ...."""
 
 from __future__ import annotations
 
