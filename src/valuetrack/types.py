@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,10 +15,14 @@ NDArray = npt.NDArray[Any]
 """An array on the host, of any dtype."""
 AnyArray = Array | NDArray
 """An array on either."""
+Arrays = Mapping[str, NDArray]
+"""Arrays by name."""
 DType = np.dtype[Any]
 """Of arrays on the host."""
 Keywords = dict[str, Any]
-"""Values of any type by name: keyword arguments, or what a file of JSON or TOML holds."""
+"""Values of any type by name: keyword arguments and options."""
+Json = dict[str, Any]
+"""A JSON object; what it holds is known only to those who wrote it."""
 Floats = npt.NDArray[np.floating]
 Bools = npt.NDArray[np.bool_]
 Tree = Any
