@@ -17,6 +17,7 @@ from tests.report.folders import (
     console,
     without_matplotlib,
 )
+from valuetrack.io.manifest import Manifest
 from valuetrack.io.run_folder import StoreError
 from valuetrack.report import NO_PLOT, make_report, write_report
 from valuetrack.report.control import algorithm_claims, settings_claims
@@ -25,7 +26,7 @@ from valuetrack.report.control.figures import iqm_figure, task_figure
 from valuetrack.report.control.tables import tables as control_tables
 from valuetrack.report.control.tables import usual_steps
 from valuetrack.report.page import command
-from valuetrack.report.run_data import parse_manifest, read_manifest
+from valuetrack.report.run_data import read_manifest
 from valuetrack.report.statistics import seed_statistics as statistics
 from valuetrack.report.statistics import welch
 
@@ -419,7 +420,7 @@ def test_the_command_to_repeat_a_run(tmp_path):
     manifest = synthetic.create(tmp_path / "run", seeds=10).manifest()
 
     def repeated(**changes):
-        return command(parse_manifest(manifest | changes, "it"), usual_steps)
+        return command(Manifest.model_validate(manifest | changes), usual_steps)
 
     common = "valuetrack reproduce classic-control --preset reference"
     assert repeated() == f"{common} --seed 0 --seeds 10"

@@ -15,7 +15,6 @@ from valuetrack.metrics import bootstrap_interval, interquartile_mean
 from valuetrack.report.table import NO, NONE, YES, Column, Table
 
 LEVEL, RESAMPLES, BOOTSTRAP_SEED = 0.95, 2000, 0
-NOT_MEASURED = "not measured in this run"
 
 Floats = npt.NDArray[np.float64]
 
@@ -62,8 +61,8 @@ class Claim:
     """A statement, what was measured, and whether that bears it out (``None``: not measured)."""
 
     statement: str
-    measured: str
-    holds: bool | None
+    measured: str = "not measured in this run"
+    holds: bool | None = None
 
 
 def pooled_statistics(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
+from typing import TypeVar
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -31,6 +32,11 @@ class Column:
     words: bool = False
 
 
+RowT = TypeVar("RowT")
+Cells = Mapping[Column, Callable[[RowT], str]]
+"""A column -> what it says about a row."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of finished cells, with notes to print below it.
@@ -50,6 +56,14 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+
+
+def make_table(
+    key: str, title: str, cells: Cells[RowT], rows: Iterable[RowT], notes: Iterable[str] = ()
+) -> Table:
+    """Return a table with a line for each row."""
+    lines = tuple(tuple(cell(row) for cell in cells.values()) for row in rows)
+    return Table(key, title, tuple(cells), lines, tuple(notes))
 
 
 def to_rich(table: Table, width: int | None = None) -> RenderableType:

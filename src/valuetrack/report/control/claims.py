@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from valuetrack.report.control.data import TASKS, ControlRow, ControlRun, Summary
-from valuetrack.report.statistics import NOT_MEASURED, Claim, SeedStatistics, welch
+from valuetrack.report.statistics import Claim, SeedStatistics, welch
 from valuetrack.report.style import label_of
 
 SHARE = 0.8
@@ -36,7 +36,7 @@ def _above(run: ControlRun, summary: Summary, env: str, rival: str, remark: str)
     statement = f"{env}: LKTD's mean training return above {label_of(rival)}'s{remark}"
     ours, theirs = run.row(env, "lktd"), run.row(env, rival)
     if ours is None or theirs is None:
-        return Claim(statement, NOT_MEASURED, None)
+        return Claim(statement)
     return _compared(statement, summary, ours, theirs)
 
 
@@ -66,7 +66,7 @@ def _solves(run: ControlRun) -> Claim:
     )
     row = run.row(_CARTPOLE, "lktd")
     if row is None or row.solved is None:
-        return Claim(statement, NOT_MEASURED, None)
+        return Claim(statement)
     count, total = len(row.solved), len(row.seeds)
     measured = f"{count} of {total} ({100 * count / total:.0f} %)"
     if row.diverged:

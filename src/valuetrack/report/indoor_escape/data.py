@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 import pydantic
 
 from valuetrack.envs.indoor_escape import IndoorEscape
+from valuetrack.io.manifest import Line, Manifest
 from valuetrack.io.run_folder import Columns, RunFolder, StoreError
-from valuetrack.report.run_data import (
-    Manifest,
-    Row,
-    clean,
-    diverged_notes,
-    finished_rows,
-    read_table,
-    seeds_of,
-)
+from valuetrack.report.run_data import Row, diverged_notes, finished_rows, read_table
 from valuetrack.report.statistics import PooledStatistics, pooled_statistics
+from valuetrack.types import Floats, NDArray
 
 ACTIONS = ("E", "N", "W", "S")
 LIKELY = ("E", "N")
@@ -65,7 +58,7 @@ class GridRow(Row):
 class TimingRow(pydantic.BaseModel):
     """The measured time of one update of an algorithm with one network and batch size."""
 
-    algorithm: str
+    algorithm: Line
     hidden: tuple[int, ...]
     batch_size: int
     inner_iterations: int
@@ -78,8 +71,19 @@ class TimingRow(pydantic.BaseModel):
 class Timing(pydantic.BaseModel):
     """The content of ``timing.json``."""
 
-    machine: dict[str, Any] | None = None
+    machine: object = None
     rows: tuple[TimingRow, ...] = ()
+
+
+class FinalWindows(NamedTuple):
+    """The final windows of a row, one entry each: the value of an action, and the seed.
+
+    ``means`` is the mean over all actions, by which the paper judges whether to cut a window.
+    """
+
+    values: Floats
+    seeds: NDArray
+    means: Floats
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,9 @@ class Run:
         return max(row.entry.steps for row in self.rows)
 
     @property
-    def names(self) -> list[str]:
-        """The names of the rows."""
-        return [row.name for row in self.rows]
+    def named(self) -> list[tuple[str, GridRow]]:
+        """The rows with their names."""
+        return [(row.name, row) for row in self.rows]
 
     @property
     def environment(self) -> IndoorEscape:
@@ -118,7 +122,7 @@ class Run:
     @property
     def diverged_notes(self) -> list[str]:
         """Sentences that name the diverged seeds."""
-        return diverged_notes(self.rows, self.names)
+        return diverged_notes(self.named)
 
     def row(self, id: str) -> GridRow | None:
         """Return the row with an id, if it has a finished unit."""
@@ -134,24 +138,18 @@ class Run:
         rows = [row for row in self.family(algorithm) if row.used]
         return rows[-1] if rows else None
 
-    def final(self, row: GridRow, action: str, metric: str) -> tuple[npt.NDArray[Any], ...]:
-        """Return the values of a row's final windows, and the seed of each value."""
+    def final(self, row: GridRow, action: str, metric: str) -> FinalWindows:
+        """Return the final windows of a row."""
         part = self.metrics.get(row.id)
         if part is None:
-            return np.empty(0), np.empty(0, dtype=int)
-        chosen = part["final"].astype(bool) & (part["action"] == action)
-        return part[metric][chosen].astype(float), part["seed"][chosen]
-
-    def window_means(self, row: GridRow, action: str, metric: str) -> npt.NDArray[Any]:
-        """Return, for each value of :meth:`final`, the mean over all actions of its window."""
-        part = self.metrics.get(row.id)
-        if part is None:
-            return np.empty(0)
+            return FinalWindows(np.empty(0), np.empty(0, dtype=int), np.empty(0))
         final = part["final"].astype(bool)
-        windows = np.stack([part["seed"][final], part["step"][final]])
+        values, seeds = part[metric][final].astype(float), part["seed"][final]
+        windows = np.stack([seeds, part["step"][final]])
         _, window = np.unique(windows, axis=1, return_inverse=True)
-        means = np.bincount(window, part[metric][final]) / np.bincount(window)
-        return np.asarray(means[window][part["action"][final] == action])
+        means = np.bincount(window, values) / np.bincount(window)
+        chosen = part["action"][final] == action
+        return FinalWindows(values[chosen], seeds[chosen], means[window][chosen])
 
     def training_return(self, row: GridRow) -> float | None:
         """Average the training return over the final windows in which an episode ended."""
@@ -162,14 +160,13 @@ class Run:
         returns = returns[np.isfinite(returns)]
         return float(returns.mean()) if returns.size else None
 
-    def policies(self, row: GridRow) -> dict[int, npt.NDArray[np.float64]]:
+    def policies(self, row: GridRow) -> dict[int, Floats]:
         """Return each seed's policy probabilities, (cells, 4), with zero where none is stored."""
         part, env = self.policy.get(row.id), self.environment
         if part is None:
             return {}
-        order = np.argsort(ACTIONS)
-        actions = order[np.searchsorted(np.array(ACTIONS)[order], part["action"])]
-        found = {}
+        actions = (part["action"][:, None] == np.array(ACTIONS)).argmax(axis=1)
+        found: dict[int, Floats] = {}
         for seed in np.unique(part["seed"]):
             chosen = part["seed"] == seed
             probabilities = np.zeros((env.width * env.height, len(ACTIONS)))
@@ -206,7 +203,7 @@ def load(folder: RunFolder, manifest: Manifest) -> Run:
     StoreError
         If no unit has finished, or a table or the timing is damaged.
     """
-    rows = tuple(GridRow(entry, *seeds_of(part)) for entry, part in finished_rows(folder, manifest))
+    rows = tuple(GridRow(**vars(row)) for row, _ in finished_rows(folder, manifest))
     tables = (
         read_table(folder, "metrics", *_MEASURED),
         read_table(folder, "calibration", *_CALIBRATED),
@@ -234,11 +231,16 @@ def summarise(run: Run) -> Summary:
 
 
 def _metric(run: Run, row: GridRow, action: str, metric: str) -> MetricSummary:
-    values, seeds = run.final(row, action, metric)
+    windows = run.final(row, action, metric)
     return MetricSummary(
-        trimmed=pooled_statistics(values, seeds, run.window_means(row, action, metric)),
-        untrimmed=pooled_statistics(values, seeds),
+        trimmed=pooled_statistics(*windows),
+        untrimmed=pooled_statistics(windows.values, windows.seeds),
     )
+
+
+def trimmed(summary: Summary, row: GridRow, action: str, metric: str) -> PooledStatistics:
+    """Return the figures that stand beside the paper's, which are trimmed too."""
+    return summary[row.id]["metrics"][action][metric]["trimmed"]
 
 
 def _survivors(parts: Mapping[str, Columns], rows: Sequence[Row]) -> dict[str, Columns]:
@@ -256,7 +258,7 @@ def _read_timing(folder: RunFolder) -> Timing | None:
     if not (folder.path / TIMING).is_file():
         return None
     try:
-        return Timing.model_validate(clean(folder.read_json(TIMING)))
+        return Timing.model_validate(folder.read_json(TIMING))
     except pydantic.ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise StoreError(f"{folder.path / TIMING} is damaged at {place}.") from None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -15,16 +14,8 @@ from matplotlib.lines import Line2D
 from valuetrack.report.indoor_escape import paper
 from valuetrack.report.indoor_escape.data import LIKELY, GridRow, Run
 from valuetrack.report.indoor_escape.policy_map import policy_maps
-from valuetrack.report.style import (
-    LINE,
-    Drawing,
-    Drawn,
-    colour_of,
-    drawings,
-    marker_of,
-    name_rows,
-    plain,
-)
+from valuetrack.report.style import LINE, Drawn, Figures, colour_of, marker_of, name_rows, plain
+from valuetrack.types import Floats
 
 _LUMINANCE = (0.2126, 0.7152, 0.0722)
 _PAPER_MARK: dict[str, Any] = {
@@ -33,12 +24,8 @@ _PAPER_MARK: dict[str, Any] = {
 }  # fmt: skip
 
 
-def draw_all(run: Run) -> list[Drawing]:
+def figures(run: Run) -> Figures:
     """Draw all figures that can be made from what has finished of a run."""
-    return drawings(_figures(run))
-
-
-def _figures(run: Run) -> Iterator[tuple[str, str, Drawn | None]]:
     error = boxes(run, "mse", "MSE of the mean Q-value (log scale)", log=True)
     yield "mse", "Mean squared error", error
     coverage = boxes(run, "coverage", "coverage", line=0.95)
@@ -61,7 +48,7 @@ def boxes(
     run: Run, metric: str, label: str, log: bool = False, line: float | None = None
 ) -> Drawn | None:
     """Draw one horizontal box per row, actions side by side."""
-    rows = [row for row in run.rows if _finite(run.final(row, "E", metric)[0]).size]
+    rows = [row for row in run.rows if _finite(run, row, "E", metric).size]
     if not rows:
         return None
     figure = Figure(figsize=(9, 1.35 + 0.29 * len(rows)))
@@ -84,7 +71,7 @@ def boxes(
 
 
 def _box_panel(axes: Axes, run: Run, rows: Sequence[GridRow], action: str, metric: str) -> None:
-    values = [_finite(run.final(row, action, metric)[0]) for row in rows]
+    values = [_finite(run, row, action, metric) for row in rows]
     drawn = axes.boxplot(
         values, positions=range(len(rows)), orientation="horizontal", widths=0.56,
         patch_artist=True, manage_ticks=False, medianprops={"linewidth": 1.4},
@@ -179,6 +166,6 @@ def _legend(figure: Figure, axes: Axes, *more: Line2D) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
 
 
-def _finite(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    finite: npt.NDArray[Any] = values[np.isfinite(values)]
-    return finite
+def _finite(run: Run, row: GridRow, action: str, metric: str) -> Floats:
+    values = run.final(row, action, metric).values
+    return values[np.isfinite(values)]
