@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import solve_discrete_lyapunov, sqrtm
 
 from valuetrack.measurement import Measurement
 from valuetrack.samplers.lktd import Latent
 from valuetrack.samplers.sghmc import Momentum
+from valuetrack.types import Floats
 
-Matrix = npt.NDArray[np.floating[Any]]
+Matrix = Floats
 
 
 class LinearGaussian(NamedTuple):

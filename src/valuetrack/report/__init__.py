@@ -8,8 +8,7 @@ Examples
 ::
 
     from valuetrack.report import write_report
-    from valuetrack.io.manifest import Manifest
-from valuetrack.io.run_folder import RunFolder
+    from valuetrack.io.run_folder import RunFolder
 
     write_report(RunFolder.open("runs/indoor-escape"))
 """

@@ -82,7 +82,7 @@ def drawings(figures: Figures) -> list[Drawing]:
         ]
 
 
-def to_png(figure: Figure, dpi: int = DPI) -> bytes:
+def to_png(figure: Figure) -> bytes:
     """Return a figure as PNG; the same figure gives the same bytes.
 
     A palette of 256 colours shows no difference and more than halves the file.
@@ -90,12 +90,12 @@ def to_png(figure: Figure, dpi: int = DPI) -> bytes:
     from PIL import Image  # noqa: PLC0415 - comes with Matplotlib
 
     raw, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(raw, format="png", dpi=dpi)
+    figure.savefig(raw, format="png", dpi=DPI)
     with Image.open(raw) as image:
         # The method that keeps thin lines of similar colours apart; the median cut merges them.
         method, dither = Image.Quantize.MAXCOVERAGE, Image.Dither.NONE
         reduced = image.convert("RGB").quantize(PALETTE_SIZE, method, kmeans=3, dither=dither)
-    reduced.save(small, "PNG", optimize=True, dpi=(dpi, dpi))
+    reduced.save(small, "PNG", optimize=True, dpi=(DPI, DPI))
     return small.getvalue()
 
 

@@ -109,7 +109,7 @@ def _split(table: Table) -> list[Table]:
 
 def to_markdown(table: Table) -> str:
     """Return a table as GitHub's Markdown, under a heading of the third level."""
-    head = [_escape_markdown(_title(column)) for column in table.columns]
+    head = [_escape_markdown(f"{column.group} {column.title}") for column in table.columns]
     rule = [":--" if column.words else "--:" for column in table.columns]
     body = [[_escape_markdown(cell) for cell in line] for line in table.lines]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *body)]
@@ -129,10 +129,6 @@ def to_html(table: Table, level: int = 3) -> str:
         + (f'<ul class="notes">{notes}</ul>\n' if notes else "")
         + "</section>"
     )
-
-
-def _title(column: Column) -> str:
-    return f"{column.group} {column.title}".strip()
 
 
 def _head(columns: Sequence[Column]) -> str:

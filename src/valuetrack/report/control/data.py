@@ -159,10 +159,8 @@ def load(folder: RunFolder, manifest: Manifest) -> ControlRun:
     points = read_table(folder, "points", *_MEASURED)
     rows: dict[str, list[ControlRow]] = {}
     for row, table in finished_rows(folder, manifest, "best_return"):
-        best = dict(
-            zip(table["seed"].astype(int).tolist(), table["best_return"].tolist(), strict=True)
-        )
-        best = {seed: best[seed] for seed in row.used}
+        returns = dict(zip(table["seed"].tolist(), table["best_return"].tolist(), strict=True))
+        best = {seed: returns[seed] for seed in row.used}
         curves = _curves(points.get(row.id, {}), list(best))
         rows.setdefault(row.entry.env, []).append(ControlRow(**vars(row), best=best, curves=curves))
     keys = _keys(rows)
@@ -244,9 +242,8 @@ def _curves(points: Columns, seeds: Sequence[int]) -> Curves:
         return {}
     lines = np.searchsorted(seeds, points["seed"][kept])
     places = points["point"][kept].astype(int) - 1
-    curves = {
-        name: np.full((len(seeds), places.max() + 1), empty) for name, empty in _GRIDS.items()
-    }
+    shape = (len(seeds), places.max() + 1)
+    curves = {name: np.full(shape, empty) for name, empty in _GRIDS.items()}
     for name in curves.keys() & points.keys():
         curves[name][lines, places] = points[name][kept]
     return curves

@@ -218,16 +218,13 @@ def notes_on_the_run(run: Run) -> list[str]:
     """Say where a run falls short of the paper's or of what was asked for, and what diverged."""
     asked = max(run.manifest.seeds.count, *(len(row.seeds) for row in run.rows))
     fewer = [f"{row.name} {len(row.seeds)}" for row in run.rows if len(row.seeds) < asked]
+    short = f"This run has {run.steps:,} environment steps per seed, the paper's {paper.STEPS:,}."
     return [
-        *([] if run.steps >= paper.STEPS else [_steps_note(run.steps)]),
+        *([short] if run.steps < paper.STEPS else []),
         *([f"Fewer than {asked} seeds: {', '.join(fewer)}."] if fewer else []),
         *unfinished_notes(run.manifest, run.rows),
         *run.diverged_notes,
     ]
-
-
-def _steps_note(steps: int) -> str:
-    return f"This run has {steps:,} environment steps per seed, the paper's {paper.STEPS:,}."
 
 
 def _missing_notes(run: Run, summary: Summary, actions: Sequence[str]) -> list[str]:
