@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, TypedDict
 
 import numpy as np
@@ -91,6 +92,29 @@ class ControlRow(Row):
             return None
         return tuple(seed for seed in self.used if self.best[seed] >= threshold)
 
+    @cached_property
+    def seed_values(self) -> dict[str, dict[int, float]]:
+        """One number per seed for each metric, NaN where a seed has none.
+
+        ``training_return`` is the mean over all episodes of the training, ``final_training_return``
+        over those of its last tenth, ``final_evaluation_return`` the mean over the last 10 points,
+        and ``best_return`` that of the best model. Over the same points, ``final_start_value`` is
+        the mean Q-value with which greedy episodes begin, ``final_discounted_return`` the return
+        that follows, and ``final_value_error`` the first minus the second.
+        """
+        values = {name: dict.fromkeys(self.used, np.nan) for name in _METRICS}
+        values["best_return"] |= self.best
+        for line, seed in enumerate(self.best if self.curves else ()):
+            points = {name: grid[line] for name, grid in self.curves.items()}
+            for name, value in _of_seed(points).items():
+                values[name][seed] = value
+        return values
+
+    @cached_property
+    def metrics(self) -> dict[str, SeedStatistics]:
+        """Each metric over the seeds."""
+        return {name: seed_statistics(values) for name, values in self.seed_values.items()}
+
 
 @dataclass(frozen=True)
 class Task:
@@ -174,28 +198,10 @@ def summarise(run: ControlRun) -> Summary:
             seeds_run=len(row.seeds),
             seeds_diverged=sorted(row.diverged),
             seeds_solved=None if row.solved is None else list(row.solved),
-            metrics={name: seed_statistics(values) for name, values in seed_values(row).items()},
+            metrics=row.metrics,
         )
         for row in run.rows
     }
-
-
-def seed_values(row: ControlRow) -> dict[str, dict[int, float]]:
-    """Return one number per seed for each metric, NaN where a seed has none.
-
-    ``training_return`` is the mean over all episodes of the training, ``final_training_return``
-    over those of its last tenth, ``final_evaluation_return`` the mean over the last 10 points,
-    and ``best_return`` that of the best model. Over the same points, ``final_start_value`` is the
-    mean Q-value with which greedy episodes begin, ``final_discounted_return`` the return that
-    follows, and ``final_value_error`` the first minus the second.
-    """
-    values = {name: dict.fromkeys(row.used, np.nan) for name in _METRICS}
-    values["best_return"] |= row.best
-    for line, seed in enumerate(row.best if row.curves else ()):
-        points = {name: grid[line] for name, grid in row.curves.items()}
-        for name, value in _of_seed(points).items():
-            values[name][seed] = value
-    return values
 
 
 _METRICS = (

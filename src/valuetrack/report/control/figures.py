@@ -14,10 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from valuetrack.report.control.data import (
     ControlRow,
     ControlRun,
-    Summary,
     Task,
     forward_filled,
-    seed_values,
 )
 from valuetrack.report.control.tables import full_names, seed_notes, task_notes
 from valuetrack.report.statistics import LEVEL
@@ -55,14 +53,14 @@ class _Look(NamedTuple):
     dashes: _Dashes
 
 
-def figures(run: ControlRun, summary: Summary) -> Figures:
+def figures(run: ControlRun) -> Figures:
     """Draw all figures that can be made from what has finished of a run."""
     for task in run.tasks:
-        yield f"returns-{task.key}", f"Returns on {task.env}", task_figure(task, summary)
-    yield "iqm", "Interquartile means of the training return", iqm_figure(run, summary)
+        yield f"returns-{task.key}", f"Returns on {task.env}", task_figure(task)
+    yield "iqm", "Interquartile means of the training return", iqm_figure(run)
 
 
-def task_figure(task: Task, summary: Summary) -> Drawn | None:
+def task_figure(task: Task) -> Drawn | None:
     """Draw the three returns of a task over the environment steps."""
     rows = [row for row in task.rows if row.curves]
     if not rows:
@@ -84,7 +82,7 @@ def task_figure(task: Task, summary: Summary) -> Drawn | None:
         for axes in panels[1:]:
             axes.axhline(threshold, **LINE)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
-    return figure, _task_caption(task, summary, band=band)
+    return figure, _task_caption(task, band=band)
 
 
 def _finish_panel(axes: Axes, title: str) -> None:
@@ -95,18 +93,18 @@ def _finish_panel(axes: Axes, title: str) -> None:
     axes.set_xlim(left=0)
 
 
-def _task_caption(task: Task, summary: Summary, *, band: bool) -> str:
+def _task_caption(task: Task, *, band: bool) -> str:
     bands = "; the bands leave out the upper and the lower 5 % of the seeds" if band else ""
     return " ".join([
         f"Mean over seeds{bands}. Training return: episodes that ended since the previous point, "
         "exploration included; where none did, the last known value. Evaluation: greedy episodes. "
         "A line begins where all seeds have a value. Each panel has its own scale.",
         *task_notes([task]),
-        *seed_notes(summary, task.named),
+        *seed_notes(task.named),
     ])  # fmt: skip
 
 
-def iqm_figure(run: ControlRun, summary: Summary) -> Drawn | None:
+def iqm_figure(run: ControlRun) -> Drawn | None:
     """Draw the interquartile mean of every row with its interval, one panel per task.
 
     A panel is as tall as its rows need.
@@ -114,7 +112,7 @@ def iqm_figure(run: ControlRun, summary: Summary) -> Drawn | None:
     tasks = [
         task
         for task in run.tasks
-        if any(summary[row.id]["metrics"]["training_return"]["seeds"] for row in task.rows)
+        if any(row.metrics["training_return"]["seeds"] for row in task.rows)
     ]
     if not tasks:
         return None
@@ -125,7 +123,7 @@ def iqm_figure(run: ControlRun, summary: Summary) -> Drawn | None:
     figure = _figure(9.6, sum(heights) + 0.4)
     panels = figure.subplots(len(beside), columns, squeeze=False, height_ratios=heights).ravel()
     for axes, task in zip(panels, tasks, strict=False):
-        _iqm_panel(axes, task, summary)
+        _iqm_panel(axes, task)
     for axes in panels[len(tasks) :]:
         axes.remove()
     for axes in panels[max(0, len(tasks) - columns) : len(tasks)]:
@@ -135,7 +133,7 @@ def iqm_figure(run: ControlRun, summary: Summary) -> Drawn | None:
         "percentile bootstrap interval over seeds (none with a single seed). Small points: the "
         "seeds.",
         *task_notes(tasks),
-        *seed_notes(summary, full_names(tasks)),
+        *seed_notes(full_names(tasks)),
     ])  # fmt: skip
 
 
@@ -188,16 +186,16 @@ def _columns(handles: list[Line2D]) -> int:
     return max(1, min(4, int(_WIDTH / (_LETTER * longest + _HANDLE))))
 
 
-def _iqm_panel(axes: Axes, task: Task, summary: Summary) -> None:
+def _iqm_panel(axes: Axes, task: Task) -> None:
     looks = _looks(task)
     for place, row in enumerate(task.rows):
-        figures = summary[row.id]["metrics"]["training_return"]
+        figures = row.metrics["training_return"]
         if figures["iqm"] is None:
             away = axes.get_yaxis_transform()  # across the panel, whatever the returns are
             axes.text(0.02, place, "no seed to show", transform=away, va="center", color="#5b626b")
             continue
         shade = looks[row.id].colour
-        values = [v for v in seed_values(row)["training_return"].values() if np.isfinite(v)]
+        values = [v for v in row.seed_values["training_return"].values() if np.isfinite(v)]
         below = np.full(len(values), place + 0.27)
         axes.scatter(values, below, s=9, color=shade, alpha=0.45, linewidth=0)
         if figures["iqm_interval"] is not None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from valuetrack.io.manifest import SpecRow
-from valuetrack.report.control.data import LAST, TASKS, ControlRow, ControlRun, Summary, Task
+from valuetrack.report.control.data import LAST, TASKS, ControlRow, ControlRun, Task
 from valuetrack.report.run_data import diverged_notes, planned, unfinished_notes
 from valuetrack.report.statistics import LEVEL, RESAMPLES, number
 from valuetrack.report.table import NONE, Cells, Column, Table, make_table
@@ -20,25 +19,25 @@ _NAMES = {
 }
 
 
-def tables(run: ControlRun, summary: Summary) -> list[Table]:
+def tables(run: ControlRun) -> list[Table]:
     """Return a table for each task that has a finished row, and one of their values."""
-    made = [task_table(run, summary, task, i + 1) for i, task in enumerate(run.tasks)]
-    return [*made, *values_table(run, summary, len(made) + 1)]
+    made = [task_table(run, task, i + 1) for i, task in enumerate(run.tasks)]
+    return [*made, *values_table(run, len(made) + 1)]
 
 
-def task_table(run: ControlRun, summary: Summary, task: Task, place: int) -> Table:
+def task_table(run: ControlRun, task: Task, place: int) -> Table:
     """Return the table of one task; the first also explains the columns."""
-    threshold, mean_se = task.known.solved, partial(_mean_se, summary)
+    threshold = task.known.solved
     reached = "solved" if threshold is None else f"reach {threshold:g}"
     cells: Cells[ControlRow] = {
         Column("algorithm", words=True): lambda row: row.label,
         Column("seeds"): lambda row: str(len(row.seeds)),
         Column("diverged"): lambda row: str(len(row.diverged)),
         Column("min/seed"): lambda row: f"{np.mean(list(row.wall_seconds.values())) / 60:.1f}",
-        Column("mean ± se", "training return"): lambda row: mean_se(row, "training_return"),
-        Column(f"IQM [{100 * LEVEL:g} %]", "training return"): lambda row: _iqm(summary, row),
-        Column("final ± se", "evaluation"): lambda row: mean_se(row, "final_evaluation_return"),
-        Column("best ± se", "evaluation"): lambda row: mean_se(row, "best_return"),
+        Column("mean ± se", "training return"): lambda row: _mean_se(row, "training_return"),
+        Column(f"IQM [{100 * LEVEL:g} %]", "training return"): _iqm,
+        Column("final ± se", "evaluation"): lambda row: _mean_se(row, "final_evaluation_return"),
+        Column("best ± se", "evaluation"): lambda row: _mean_se(row, "best_return"),
         Column(reached, "evaluation"): _solved,
     }
     notes = (
@@ -46,22 +45,21 @@ def task_table(run: ControlRun, summary: Summary, task: Task, place: int) -> Tab
         *task_notes([task]),
         *_plan_notes(task.named),
         *unfinished_notes(run.manifest, run.rows, task.env),
-        *seed_notes(summary, task.named, tuple(_NAMES)),
+        *seed_notes(task.named, tuple(_NAMES)),
     )
     return make_table(f"task-{task.key}", f"Table {place}. {task.env}", cells, task.rows, notes)
 
 
-def values_table(run: ControlRun, summary: Summary, place: int) -> list[Table]:
+def values_table(run: ControlRun, place: int) -> list[Table]:
     """Compare Q-values with the returns they predict; no table if no row has kept them."""
-    error, mean = "final_value_error", partial(_mean, summary)
-    kept = [row for row in run.rows if summary[row.id]["metrics"][error]["seeds"]]
+    kept = [row for row in run.rows if row.metrics["final_value_error"]["seeds"]]
     cells: Cells[ControlRow] = {
         Column("task", words=True): lambda row: row.env,
         Column("algorithm", words=True): lambda row: row.label,
-        Column("seeds"): lambda row: str(summary[row.id]["metrics"][error]["seeds"]),
-        Column("value at the start"): lambda row: mean(row, "final_start_value"),
-        Column("discounted return"): lambda row: mean(row, "final_discounted_return"),
-        Column("difference ± se"): lambda row: _mean_se(summary, row, error),
+        Column("seeds"): lambda row: str(row.metrics["final_value_error"]["seeds"]),
+        Column("value at the start"): lambda row: _mean(row, "final_start_value"),
+        Column("discounted return"): lambda row: _mean(row, "final_discounted_return"),
+        Column("difference ± se"): lambda row: _mean_se(row, "final_value_error"),
     }
     _, episodes = run.points
     note = (
@@ -73,7 +71,7 @@ def values_table(run: ControlRun, summary: Summary, place: int) -> list[Table]:
     return [make_table("values", title, cells, kept, [note])] if kept else []
 
 
-def notes_on_the_run(run: ControlRun, summary: Summary) -> list[str]:
+def notes_on_the_run(run: ControlRun) -> list[str]:
     """Explain the claims, and say where the run falls short of what was asked for."""
     named = full_names(run.tasks)
     return [
@@ -83,7 +81,7 @@ def notes_on_the_run(run: ControlRun, summary: Summary) -> list[str]:
         *task_notes(run.tasks),
         *_plan_notes(named),
         *unfinished_notes(run.manifest, run.rows),
-        *seed_notes(summary, named),
+        *seed_notes(named),
     ]
 
 
@@ -102,17 +100,17 @@ def full_names(tasks: Sequence[Task]) -> list[tuple[str, ControlRow]]:
     return [(f"{task.env}, {name}", row) for task in tasks for name, row in task.named]
 
 
-def _mean(summary: Summary, row: ControlRow, metric: str) -> str:
-    return number(summary[row.id]["metrics"][metric]["mean"], 1)
+def _mean(row: ControlRow, metric: str) -> str:
+    return number(row.metrics[metric]["mean"], 1)
 
 
-def _mean_se(summary: Summary, row: ControlRow, metric: str) -> str:
-    mean, error = _mean(summary, row, metric), summary[row.id]["metrics"][metric]["se"]
+def _mean_se(row: ControlRow, metric: str) -> str:
+    mean, error = _mean(row, metric), row.metrics[metric]["se"]
     return NONE if mean == NONE else f"{mean} ± {number(error, 1)}"
 
 
-def _iqm(summary: Summary, row: ControlRow) -> str:
-    figures = summary[row.id]["metrics"]["training_return"]
+def _iqm(row: ControlRow) -> str:
+    figures = row.metrics["training_return"]
     if figures["iqm"] is None:
         return NONE
     ends = figures["iqm_interval"]
@@ -154,9 +152,7 @@ def _plan_notes(rows: Sequence[tuple[str, ControlRow]]) -> list[str]:
 
 
 def seed_notes(
-    summary: Summary,
-    rows: Sequence[tuple[str, ControlRow]],
-    metrics: Sequence[str] = ("training_return",),
+    rows: Sequence[tuple[str, ControlRow]], metrics: Sequence[str] = ("training_return",)
 ) -> list[str]:
     """Name the seeds that are left out: diverged ones, and those without a value of a metric."""
     notes = diverged_notes(rows)
@@ -164,6 +160,6 @@ def seed_notes(
         f"{name}, {_NAMES[metric]}: {', '.join(f'seed {seed}' for seed in missing)}"
         for name, row in rows
         for metric in metrics
-        if (missing := summary[row.id]["metrics"][metric]["missing"])
+        if (missing := row.metrics[metric]["missing"])
     ]
     return [*notes, f"Without a value, and left out: {'; '.join(found)}."] if found else notes

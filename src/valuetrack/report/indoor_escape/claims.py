@@ -10,15 +10,7 @@ import numpy as np
 
 from valuetrack.envs.indoor_escape import EAST, NORTH, IndoorEscape, optimal_q
 from valuetrack.report.indoor_escape import paper
-from valuetrack.report.indoor_escape.data import (
-    LIKELY,
-    RARE,
-    SAMPLERS,
-    GridRow,
-    Run,
-    Summary,
-    trimmed,
-)
+from valuetrack.report.indoor_escape.data import LIKELY, RARE, SAMPLERS, GridRow, Run
 from valuetrack.report.statistics import Claim, PooledStatistics
 from valuetrack.report.style import label_of
 from valuetrack.types import Bools, Floats
@@ -30,17 +22,17 @@ Reach = Callable[[PooledStatistics, paper.Figure], float]
 """How far our mean may be from the paper's."""
 
 
-def claims(run: Run, summary: Summary) -> list[Claim]:
+def claims(run: Run) -> list[Claim]:
     """Return the claims, each with its measured facts; all figures are the trimmed means."""
     baselines, between = ("dqn", "bootdqn"), ("qrdqn", "kova")
     return [
-        *(_falls(run, summary, name, metric) for metric in ("mse", "width") for name in SAMPLERS),
-        _near(run, summary, "mse", "MSE within 40 % or two standard errors", _reach_of_mse),
-        _near(run, summary, "coverage", "coverage within 0.015", lambda ours, theirs: 0.015),
-        _near(run, summary, "width", "width within 10 %", lambda ours, theirs: 0.1 * theirs.mean),
-        *(_times_worse(run, summary, id, 50.0, math.inf) for id in baselines),
-        *(_low_coverage(run, summary, id) for id in baselines),
-        *(_times_worse(run, summary, id, 5.0, 100.0) for id in between),
+        *(_falls(run, name, metric) for metric in ("mse", "width") for name in SAMPLERS),
+        _near(run, "mse", "MSE within 40 % or two standard errors", _reach_of_mse),
+        _near(run, "coverage", "coverage within 0.015", lambda ours, theirs: 0.015),
+        _near(run, "width", "width within 10 %", lambda ours, theirs: 0.1 * theirs.mean),
+        *(_times_worse(run, id, 50.0, math.inf) for id in baselines),
+        *(_low_coverage(run, id) for id in baselines),
+        *(_times_worse(run, id, 5.0, 100.0) for id in between),
         _keeps_ways_open(run),
         _time_ratio(run, "lktd", "sgld", "at most 1.2 times that of SGLD", 0.0, 1.2),
         _time_ratio(run, "lktd", "dqn", "at most that of one DQN update", 0.0, 1.0),
@@ -48,29 +40,28 @@ def claims(run: Run, summary: Summary) -> list[Claim]:
     ]
 
 
-def forms_claims(run: Run, summary: Summary) -> list[Claim]:
+def forms_claims(run: Run) -> list[Claim]:
     """Return what the rows of ``indoor-escape-forms`` say about the paper's equations."""
     reference = run.row("reference")
     half, whole = run.row("sgld-2500-step-1e-5"), run.row("sgld-2500-step-2e-5")
     return [
         _ratio(
             "N = 10^9 leaves most of the width: 0.8 to 1 times that of N = 10000",
-            summary, run.row("population-1e9"), reference, "width", LIKELY, 0.8, 1.0,
+            run.row("population-1e9"), reference, "width", LIKELY, 0.8, 1.0,
         ),
         _ratio(
             "The full gradient alone makes the error of W and S at least 10 times as large",
-            summary, run.row("full-gradient"), reference, "mse", RARE, 10.0, math.inf,
+            run.row("full-gradient"), reference, "mse", RARE, 10.0, math.inf,
         ),
         _ratio(
             "SGLD with half the step is narrower by at least 5 %",
-            summary, half, whole, "width", LIKELY, 0.0, 0.95,
+            half, whole, "width", LIKELY, 0.0, 0.95,
         ),
     ]  # fmt: skip
 
 
 def _ratio(
     statement: str,
-    summary: Summary,
     row: GridRow | None,
     base: GridRow | None,
     metric: str,
@@ -84,8 +75,7 @@ def _ratio(
     if row is None or base is None:
         return Claim(statement)
     ratios = {
-        action: _mean(summary, row, action, metric)
-        / (_mean(summary, base, action, metric) or math.nan)
+        action: _mean(row, action, metric) / (_mean(base, action, metric) or math.nan)
         for action in actions
     }
     words = (wording.format(action=action, ratio=ratio) for action, ratio in ratios.items())
@@ -110,7 +100,7 @@ def open_shares(run: Run, row: GridRow) -> dict[int, float]:
     return {seed: float(open_cells(policy)[inner].mean()) for seed, policy in policies.items()}
 
 
-def _falls(run: Run, summary: Summary, algorithm: str, metric: str) -> Claim:
+def _falls(run: Run, algorithm: str, metric: str) -> Claim:
     rows = run.family(algorithm)
     name, digits = {"mse": ("MSE", 6), "width": ("width", 3)}[metric]
     statement = f"{label_of(algorithm)}: {name} falls as N rises"
@@ -118,20 +108,20 @@ def _falls(run: Run, summary: Summary, algorithm: str, metric: str) -> Claim:
         return Claim(statement)
     rises, texts = [], []
     for action in LIKELY:
-        means = [f"{_mean(summary, row, action, metric):.{digits}f}" for row in rows]
+        means = [f"{_mean(row, action, metric):.{digits}f}" for row in rows]
         texts.append(f"action {action} {', '.join(means)}")
-        rises += _rises(summary, rows, action, metric)
+        rises += _rises(rows, action, metric)
     populations = ", ".join(str(row.pseudo_population) for row in rows)
     measured = "; ".join([f"at N = {populations}: {texts[0]}", *texts[1:], *rises])
     return Claim(statement, measured, not rises)
 
 
-def _rises(summary: Summary, rows: list[GridRow], action: str, metric: str) -> list[str]:
+def _rises(rows: list[GridRow], action: str, metric: str) -> list[str]:
     """Name the steps at which a metric does not fall, and by how many standard errors."""
     found = []
     for before, after in pairwise(rows):
-        errors = [trimmed(summary, row, action, metric)["se"] or 0.0 for row in (before, after)]
-        change = _mean(summary, after, action, metric) - _mean(summary, before, action, metric)
+        errors = [row.trimmed(action, metric)["se"] or 0.0 for row in (before, after)]
+        change = _mean(after, action, metric) - _mean(before, action, metric)
         if not change < 0:
             error = math.hypot(*errors)
             size = f" ({change / error:+.1f} standard errors)" if error > 0 else ""
@@ -140,7 +130,7 @@ def _rises(summary: Summary, rows: list[GridRow], action: str, metric: str) -> l
     return found
 
 
-def _near(run: Run, summary: Summary, metric: str, what: str, reach: Reach) -> Claim:
+def _near(run: Run, metric: str, what: str, reach: Reach) -> Claim:
     """Claim that every sampler's row lies close to the paper's, and name those that do not."""
     statement = f"LKTD, SGLD, SGHMC: {what} of the paper's"
     table = paper.indoor_escape()
@@ -150,8 +140,8 @@ def _near(run: Run, summary: Summary, metric: str, what: str, reach: Reach) -> C
     far = []
     for row in rows:
         for action in LIKELY:
-            ours, theirs = trimmed(summary, row, action, metric), table[row.id][action][metric]
-            mean = _mean(summary, row, action, metric)
+            ours, theirs = row.trimmed(action, metric), table[row.id][action][metric]
+            mean = _mean(row, action, metric)
             if not abs(mean - theirs.mean) <= reach(ours, theirs):
                 far.append(f"{row.name} {action} ({mean:.5f}, {theirs.mean:.5f})")
     total = len(rows) * len(LIKELY)
@@ -163,20 +153,20 @@ def _reach_of_mse(ours: PooledStatistics, theirs: paper.Figure) -> float:
     return max(0.4 * theirs.mean, 2.0 * math.hypot(ours["se"] or 0.0, theirs.se))
 
 
-def _times_worse(run: Run, summary: Summary, id: str, low: float, high: float) -> Claim:
+def _times_worse(run: Run, id: str, low: float, high: float) -> Claim:
     """Claim how many times an algorithm's MSE is that of LKTD with the largest N."""
     bounds = f"at least {low:g}" if math.isinf(high) else f"{low:g} to {high:g}"
     statement = f"{label_of(id)}: MSE {bounds} times that of LKTD"
     row, best = run.row(id), run.largest("lktd")
     wording, whose = "{action} {ratio:.4g}", f" times {best.name}" if best else ""
-    return _ratio(statement, summary, row, best, "mse", LIKELY, low, high, wording, whose)
+    return _ratio(statement, row, best, "mse", LIKELY, low, high, wording, whose)
 
 
-def _low_coverage(run: Run, summary: Summary, id: str) -> Claim:
+def _low_coverage(run: Run, id: str) -> Claim:
     statement = f"{label_of(id)}: coverage below 0.6"
     if (row := run.row(id)) is None:
         return Claim(statement)
-    means = {action: _mean(summary, row, action, "coverage") for action in LIKELY}
+    means = {action: _mean(row, action, "coverage") for action in LIKELY}
     if any(map(math.isnan, means.values())):
         return Claim(statement)
     text = ", ".join(f"{action} {mean:.3f}" for action, mean in means.items())
@@ -221,7 +211,7 @@ def _within(ratios: Iterable[float], low: float, high: float) -> bool:
     return all(low <= ratio <= high for ratio in ratios)
 
 
-def _mean(summary: Summary, row: GridRow, action: str, metric: str) -> float:
+def _mean(row: GridRow, action: str, metric: str) -> float:
     """Return a trimmed mean, NaN (which bears out no claim) where there is none."""
-    mean = trimmed(summary, row, action, metric)["mean"]
+    mean = row.trimmed(action, metric)["mean"]
     return math.nan if mean is None else mean

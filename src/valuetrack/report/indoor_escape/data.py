@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypedDict
 
 import numpy as np
@@ -31,8 +32,35 @@ _MEASURED = ("action", "step", "final", "training_return", *METRICS)
 _CALIBRATED = ("action", "level", "coverage", "credible_coverage")
 
 
+class FinalWindows(NamedTuple):
+    """The final windows of a row, one entry each: the value of an action, and the seed.
+
+    ``means`` is the mean over all actions, by which the paper judges whether to cut a window.
+    """
+
+    values: Floats
+    seeds: NDArray
+    means: Floats
+
+
+class MetricSummary(TypedDict):
+    """One metric with and without the windows outside 1.5 interquartile ranges."""
+
+    trimmed: PooledStatistics
+    untrimmed: PooledStatistics
+
+
+@dataclass(frozen=True, eq=False)
 class GridRow(Row):
-    """A row of this experiment, which may have a pseudo-population N."""
+    """A row of this experiment, which may have a pseudo-population N.
+
+    ``measured``, ``calibration`` and ``policy`` are its tables without the diverged seeds, empty
+    if no seed is left.
+    """
+
+    measured: Columns
+    calibration: Columns
+    policy: Columns
 
     @property
     def step_size(self) -> float | None:
@@ -53,6 +81,46 @@ class GridRow(Row):
         if self.pseudo_population is None:
             return self.label
         return f"{self.label} N={self.pseudo_population}"
+
+    def final(self, action: str, metric: str) -> FinalWindows:
+        """Return the final windows."""
+        if not self.measured:
+            return FinalWindows(np.empty(0), np.empty(0, dtype=int), np.empty(0))
+        part, final = self.measured, self.measured["final"].astype(bool)
+        values, seeds = part[metric][final].astype(float), part["seed"][final]
+        windows = np.stack([seeds, part["step"][final]])
+        _, window = np.unique(windows, axis=1, return_inverse=True)
+        means = np.bincount(window, values) / np.bincount(window)
+        chosen = part["action"][final] == action
+        return FinalWindows(values[chosen], seeds[chosen], means[window][chosen])
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[str, MetricSummary]]:
+        """Action -> metric -> figures of the final windows of all seeds, pooled."""
+        return {
+            action: {metric: _summary(self.final(action, metric)) for metric in METRICS}
+            for action in ACTIONS
+        }
+
+    def trimmed(self, action: str, metric: str) -> PooledStatistics:
+        """Return the figures that stand beside the paper's, which are trimmed too."""
+        return self.metrics[action][metric]["trimmed"]
+
+    @property
+    def training_return(self) -> float | None:
+        """The mean training return of the final windows in which an episode ended."""
+        if not self.measured:
+            return None
+        returns = self.measured["training_return"][self.measured["final"].astype(bool)]
+        returns = returns[np.isfinite(returns)]
+        return float(returns.mean()) if returns.size else None
+
+
+def _summary(windows: FinalWindows) -> MetricSummary:
+    return MetricSummary(
+        trimmed=pooled_statistics(*windows),
+        untrimmed=pooled_statistics(windows.values, windows.seeds),
+    )
 
 
 class TimingRow(pydantic.BaseModel):
@@ -75,31 +143,12 @@ class Timing(pydantic.BaseModel):
     rows: tuple[TimingRow, ...] = ()
 
 
-class FinalWindows(NamedTuple):
-    """The final windows of a row, one entry each: the value of an action, and the seed.
-
-    ``means`` is the mean over all actions, by which the paper judges whether to cut a window.
-    """
-
-    values: Floats
-    seeds: NDArray
-    means: Floats
-
-
 @dataclass(frozen=True)
 class Run:
-    """A run read from its folder.
-
-    ``metrics``, ``calibration`` and ``policy`` map a row's id to its columns without the diverged
-    seeds; a row in which all seeds diverged has no entry. ``rows`` are those with a finished
-    unit, in the manifest's order.
-    """
+    """A run read from its folder; its rows are those with a finished unit, in their order."""
 
     manifest: Manifest
     rows: tuple[GridRow, ...]
-    metrics: Mapping[str, Columns]
-    calibration: Mapping[str, Columns]
-    policy: Mapping[str, Columns]
     timing: Timing | None
 
     @property
@@ -138,32 +187,10 @@ class Run:
         rows = [row for row in self.family(algorithm) if row.used]
         return rows[-1] if rows else None
 
-    def final(self, row: GridRow, action: str, metric: str) -> FinalWindows:
-        """Return the final windows of a row."""
-        part = self.metrics.get(row.id)
-        if part is None:
-            return FinalWindows(np.empty(0), np.empty(0, dtype=int), np.empty(0))
-        final = part["final"].astype(bool)
-        values, seeds = part[metric][final].astype(float), part["seed"][final]
-        windows = np.stack([seeds, part["step"][final]])
-        _, window = np.unique(windows, axis=1, return_inverse=True)
-        means = np.bincount(window, values) / np.bincount(window)
-        chosen = part["action"][final] == action
-        return FinalWindows(values[chosen], seeds[chosen], means[window][chosen])
-
-    def training_return(self, row: GridRow) -> float | None:
-        """Average the training return over the final windows in which an episode ended."""
-        part = self.metrics.get(row.id)
-        if part is None:
-            return None
-        returns = part["training_return"][part["final"].astype(bool)]
-        returns = returns[np.isfinite(returns)]
-        return float(returns.mean()) if returns.size else None
-
     def policies(self, row: GridRow) -> dict[int, Floats]:
         """Return each seed's policy probabilities, (cells, 4), with zero where none is stored."""
-        part, env = self.policy.get(row.id), self.environment
-        if part is None:
+        part, env = row.policy, self.environment
+        if not part:
             return {}
         actions = (part["action"][:, None] == np.array(ACTIONS)).argmax(axis=1)
         found: dict[int, Floats] = {}
@@ -174,13 +201,6 @@ class Run:
             probabilities[cells, actions[chosen]] = part["probability"][chosen]
             found[int(seed)] = np.nan_to_num(probabilities)
         return found
-
-
-class MetricSummary(TypedDict):
-    """One metric with and without the windows outside 1.5 interquartile ranges."""
-
-    trimmed: PooledStatistics
-    untrimmed: PooledStatistics
 
 
 class RowSummary(TypedDict):
@@ -203,14 +223,20 @@ def load(folder: RunFolder, manifest: Manifest) -> Run:
     StoreError
         If no unit has finished, or a table or the timing is damaged.
     """
-    rows = tuple(GridRow(**vars(row)) for row, _ in finished_rows(folder, manifest))
-    tables = (
-        read_table(folder, "metrics", *_MEASURED),
-        read_table(folder, "calibration", *_CALIBRATED),
-        read_table(folder, "policy", "action", "cell", "probability"),
+    finished = [row for row, _ in finished_rows(folder, manifest)]
+    measured = read_table(folder, "metrics", *_MEASURED)
+    calibration = read_table(folder, "calibration", *_CALIBRATED)
+    policy = read_table(folder, "policy", "action", "cell", "probability")
+    rows = (
+        GridRow(
+            **vars(row),
+            measured=_survivors(measured, row),
+            calibration=_survivors(calibration, row),
+            policy=_survivors(policy, row),
+        )
+        for row in finished
     )
-    metrics, calibration, policy = (_survivors(parts, rows) for parts in tables)
-    run = Run(manifest, rows, metrics, calibration, policy, _read_timing(folder))
+    run = Run(manifest, tuple(rows), _read_timing(folder))
     _check_policy(folder, run)
     return run
 
@@ -219,39 +245,17 @@ def summarise(run: Run) -> Summary:
     """Summarise a run: the final windows of all seeds that did not diverge, pooled."""
     return {
         row.id: RowSummary(
-            seeds_run=len(row.seeds),
-            seeds_diverged=sorted(row.diverged),
-            metrics={
-                action: {metric: _metric(run, row, action, metric) for metric in METRICS}
-                for action in ACTIONS
-            },
+            seeds_run=len(row.seeds), seeds_diverged=sorted(row.diverged), metrics=row.metrics
         )
         for row in run.rows
     }
 
 
-def _metric(run: Run, row: GridRow, action: str, metric: str) -> MetricSummary:
-    windows = run.final(row, action, metric)
-    return MetricSummary(
-        trimmed=pooled_statistics(*windows),
-        untrimmed=pooled_statistics(windows.values, windows.seeds),
-    )
-
-
-def trimmed(summary: Summary, row: GridRow, action: str, metric: str) -> PooledStatistics:
-    """Return the figures that stand beside the paper's, which are trimmed too."""
-    return summary[row.id]["metrics"][action][metric]["trimmed"]
-
-
-def _survivors(parts: Mapping[str, Columns], rows: Sequence[Row]) -> dict[str, Columns]:
-    """Take the diverged seeds out of each row, and the rows that have no others."""
-    diverged = {row.id: list(row.diverged) for row in rows}
-    found = {}
-    for id, part in parts.items():
-        kept = ~np.isin(part["seed"], diverged.get(id, []))
-        if kept.any():
-            found[id] = {name: values[kept] for name, values in part.items()}
-    return found
+def _survivors(table: Mapping[str, Columns], row: Row) -> Columns:
+    """Return a row's part of a table without the diverged seeds; empty if there are no others."""
+    part = table.get(row.id, {})
+    kept = ~np.isin(part.get("seed", ()), list(row.diverged))
+    return {name: values[kept] for name, values in part.items()} if kept.any() else {}
 
 
 def _read_timing(folder: RunFolder) -> Timing | None:
@@ -270,7 +274,7 @@ def _check_policy(folder: RunFolder, run: Run) -> None:
         cells = run.environment.width * run.environment.height
     except (TypeError, ValueError) as error:
         raise StoreError(f"{folder.path}: its environment is wrong: {error}.") from None
-    for part in run.policy.values():
+    for part in (row.policy for row in run.rows if row.policy):
         inside = (part["cell"] >= 0) & (part["cell"] < cells) & np.isin(part["action"], ACTIONS)
         if not inside.all():
             raise StoreError(f"{folder.path}: the tables of policy leave the grid.")

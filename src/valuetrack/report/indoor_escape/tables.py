@@ -7,16 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from valuetrack.report.indoor_escape import paper
-from valuetrack.report.indoor_escape.data import (
-    LIKELY,
-    RARE,
-    GridRow,
-    Run,
-    Summary,
-    Timing,
-    TimingRow,
-    trimmed,
-)
+from valuetrack.report.indoor_escape.data import LIKELY, RARE, GridRow, Run, Timing, TimingRow
 from valuetrack.report.page import describe
 from valuetrack.report.run_data import unfinished_notes
 from valuetrack.report.statistics import PooledStatistics, number
@@ -28,35 +19,35 @@ _TITLES = {"mse": "MSE", "coverage": "coverage", "width": "width"}
 _NAMES = Column("algorithm", words=True)
 
 
-def tables(run: Run, summary: Summary) -> list[Table]:
+def tables(run: Run) -> list[Table]:
     """Return all tables of a run that can be made from what is finished."""
     made = [
-        mse_table(run, summary, "Table 1. Mean squared error", LIKELY),
-        interval_table(run, summary, "Table 2. Coverage and width of 95 % intervals", LIKELY),
-        mse_table(run, summary, "Table 3. Mean squared error, actions W and S", RARE),
-        interval_table(run, summary, "Table 4. Coverage and width, actions W and S", RARE),
-        untrimmed_table(run, summary),
+        mse_table(run, "Table 1. Mean squared error", LIKELY),
+        interval_table(run, "Table 2. Coverage and width of 95 % intervals", LIKELY),
+        mse_table(run, "Table 3. Mean squared error, actions W and S", RARE),
+        interval_table(run, "Table 4. Coverage and width, actions W and S", RARE),
+        untrimmed_table(run),
         seeds_table(run),
     ]
     return made if run.timing is None else [*made, time_table(run.timing)]
 
 
-def mse_table(run: Run, summary: Summary, title: str, actions: Sequence[str]) -> Table:
+def mse_table(run: Run, title: str, actions: Sequence[str]) -> Table:
     """Return the table of mean squared errors, the actions side by side."""
     columns = [_NAMES, Column("seeds")]
     for action in actions:
         columns += [Column(name, action) for name in ("ours", "paper", "Δ/se", "cut")]
     lines = tuple(
         (row.name, str(len(row.used)), *(
-            cell for action in actions for cell in _compared(summary, row, action, "mse")
+            cell for action in actions for cell in _compared(row, action, "mse")
         ))
         for row in run.rows
     )  # fmt: skip
     key = f"mse-{''.join(actions)}"
-    return Table(key, title, tuple(columns), lines, _notes(run, summary, actions))
+    return Table(key, title, tuple(columns), lines, _notes(run, actions))
 
 
-def interval_table(run: Run, summary: Summary, title: str, actions: Sequence[str]) -> Table:
+def interval_table(run: Run, title: str, actions: Sequence[str]) -> Table:
     """Return the table of coverage and width, the actions below each other."""
     columns = (
         _NAMES,
@@ -70,10 +61,10 @@ def interval_table(run: Run, summary: Summary, title: str, actions: Sequence[str
             row.name,
             str(len(row.used)),
             action,
-            *_compared(summary, row, action, "coverage"),
-            number(trimmed(summary, row, action, "credible_coverage")["mean"], 3),
-            *_compared(summary, row, action, "width"),
-            number(trimmed(summary, row, action, "legal_width")["mean"], 3),
+            *_compared(row, action, "coverage"),
+            number(row.trimmed(action, "credible_coverage")["mean"], 3),
+            *_compared(row, action, "width"),
+            number(row.trimmed(action, "legal_width")["mean"], 3),
         )
         for row in run.rows
         for action in actions
@@ -84,16 +75,16 @@ def interval_table(run: Run, summary: Summary, title: str, actions: Sequence[str
         "Width is computed as for the paper's table: summed over all cells, those where the action "
         "is illegal included, and divided by the number of legal ones; legal is the plain mean "
         "over the legal cells.",
-        *_notes(run, summary, actions),
+        *_notes(run, actions),
     )
     return Table(f"intervals-{''.join(actions)}", title, columns, lines, notes)
 
 
-def untrimmed_table(run: Run, summary: Summary) -> Table:
+def untrimmed_table(run: Run) -> Table:
     """Return what the first two tables would be if nothing were cut."""
 
     def cell(action: str, metric: str, row: GridRow) -> str:
-        figures = summary[row.id]["metrics"][action][metric]["untrimmed"]
+        figures = row.metrics[action][metric]["untrimmed"]
         return _mean_sd(figures["mean"], figures["sd"], _DIGITS[metric])
 
     cells: dict[Column, Callable[[GridRow], str]] = {_NAMES: lambda row: row.name}
@@ -112,7 +103,7 @@ def seeds_table(run: Run) -> Table:
         Column("step size"): lambda row: NONE if row.step_size is None else f"{row.step_size:g}",
         Column("seeds run"): lambda row: str(len(row.seeds)),
         Column("diverged"): lambda row: str(len(row.diverged)),
-        Column("training return"): lambda row: number(run.training_return(row), 2),
+        Column("training return"): lambda row: number(row.training_return, 2),
         Column("seconds"): lambda row: f"{sum(row.wall_seconds.values()):.0f}",
     }
     notes = (
@@ -157,9 +148,9 @@ def standard_errors_apart(ours: PooledStatistics, theirs: paper.Figure) -> float
     return (ours["mean"] - theirs.mean) / error if error > 0 else None
 
 
-def _compared(summary: Summary, row: GridRow, action: str, metric: str) -> tuple[str, ...]:
+def _compared(row: GridRow, action: str, metric: str) -> tuple[str, ...]:
     """Return the cells ours, paper, difference, cut."""
-    ours, digits = trimmed(summary, row, action, metric), _DIGITS[metric]
+    ours, digits = row.trimmed(action, metric), _DIGITS[metric]
     source = paper.indoor_escape() if action in LIKELY else paper.all_actions()
     theirs = source.get(row.id, {}).get(action, {}).get(metric)
     cut = f"{ours['dropped']}/{ours['kept'] + ours['dropped']}"
@@ -184,7 +175,7 @@ def _papers_time(row: TimingRow) -> tuple[float | None, float | None]:
     return paper.compute_time().get(setting, (None, None))
 
 
-def _notes(run: Run, summary: Summary, actions: Sequence[str]) -> tuple[str, ...]:
+def _notes(run: Run, actions: Sequence[str]) -> tuple[str, ...]:
     """Return the notes that tables 1 to 4 share."""
     likely = tuple(actions) == LIKELY
     whose = "paper's: the sd of its table over √100" if likely else "authors' are not known"
@@ -199,7 +190,7 @@ def _notes(run: Run, summary: Summary, actions: Sequence[str]) -> tuple[str, ...
         notes.append("The paper has no table for W and S: its column is the authors' public list.")
     elif run.row("qrdqn"):
         notes.append(_qrdqn_note(actions))
-    return (*notes, *notes_on_the_run(run), *_missing_notes(run, summary, actions))
+    return (*notes, *notes_on_the_run(run), *_missing_notes(run, actions))
 
 
 def _qrdqn_note(actions: Sequence[str]) -> str:
@@ -227,11 +218,11 @@ def notes_on_the_run(run: Run) -> list[str]:
     ]
 
 
-def _missing_notes(run: Run, summary: Summary, actions: Sequence[str]) -> list[str]:
+def _missing_notes(run: Run, actions: Sequence[str]) -> list[str]:
     """Name the rows from which values that are not finite had to be left out."""
     counts = {
         row.name: sum(
-            summary[row.id]["metrics"][action][metric]["untrimmed"]["dropped"]
+            row.metrics[action][metric]["untrimmed"]["dropped"]
             for action in actions
             for metric in _TITLES
         )
