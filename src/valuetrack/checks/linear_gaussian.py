@@ -76,14 +76,13 @@ def example(
     n: int = 12,
     p: int = 3,
     *,
+    seed: int = 0,
     correlation: float = 0.6,
-    observation_sd: float = 0.5,
     prior_sd: float = 1.0,
     pseudo_population: float = 48.0,
-    seed: int = 0,
 ) -> LinearGaussian:
     """Make a model with correlated inputs."""
-    rng = np.random.default_rng(seed)
+    rng, observation_sd = np.random.default_rng(seed), 0.5
     covariance = np.full((p, p), correlation) + (1 - correlation) * np.eye(p)
     H = rng.multivariate_normal(np.zeros(p), covariance, size=n)
     r = H @ rng.normal(size=p) + observation_sd * rng.normal(size=n)

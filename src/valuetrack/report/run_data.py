@@ -55,6 +55,11 @@ class Row:
         """The seeds that count: those that did not diverge."""
         return tuple(seed for seed in self.seeds if seed not in self.diverged)
 
+    @property
+    def counts(self) -> dict[str, object]:
+        """What a summary says of the seeds of any row."""
+        return {"seeds_run": len(self.seeds), "seeds_diverged": sorted(self.diverged)}
+
 
 Named = Sequence[tuple[str, Row]]
 """Rows, each with the name that readers are to see."""

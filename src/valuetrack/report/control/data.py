@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,13 +19,9 @@ from valuetrack.types import Floats
 LAST = 10
 """How many points at the end count as the final ones: a tenth of the experiment's hundred."""
 
-_GRIDS = {
-    "step": 0.0, "training_return": np.nan, "training_episodes": 0.0, "evaluation_return": np.nan,
-    "best_return": np.nan, "discounted_return": np.nan, "start_value": np.nan,
-}  # fmt: skip
-"""The columns of the table of points, and what stands where a seed has no such point."""
-
-_MEASURED = ("point", "step", "training_return", "training_episodes", "evaluation_return")
+_MEASURED = ("step", "training_return", "training_episodes", "evaluation_return")
+_OPTIONAL = ("best_return", "discounted_return", "start_value")
+"""Columns that the table of points may lack; NaN stands for them."""
 
 
 class Known(NamedTuple):
@@ -85,12 +81,12 @@ class ControlRow(Row):
         return TASKS.get(self.env, Known())
 
     @property
-    def solved(self) -> tuple[int, ...] | None:
+    def solved(self) -> list[int] | None:
         """The seeds whose best model reaches the task's threshold; ``None`` if it has none."""
         threshold = self.known.solved
         if threshold is None:
             return None
-        return tuple(seed for seed in self.used if self.best[seed] >= threshold)
+        return [seed for seed in self.used if self.best[seed] >= threshold]
 
     @cached_property
     def seed_values(self) -> dict[str, dict[int, float]]:
@@ -159,19 +155,6 @@ class ControlRun:
         return int(measure.get("points", 100)), int(measure.get("episodes", 5))
 
 
-class RowSummary(TypedDict):
-    """One row: how many seeds, which diverged, which solved the task, and metric -> figures."""
-
-    seeds_run: int
-    seeds_diverged: list[int]
-    seeds_solved: list[int] | None
-    metrics: dict[str, SeedStatistics]
-
-
-Summary = dict[str, RowSummary]
-"""Row id -> figures; the content of ``summary.json``."""
-
-
 def load(folder: RunFolder, manifest: Manifest) -> ControlRun:
     """Read what has finished of a run.
 
@@ -180,7 +163,7 @@ def load(folder: RunFolder, manifest: Manifest) -> ControlRun:
     StoreError
         If no unit has finished, or a table is damaged.
     """
-    points = read_table(folder, "points", *_MEASURED)
+    points = read_table(folder, "points", "point", *_MEASURED)
     rows: dict[str, list[ControlRow]] = {}
     for row, table in finished_rows(folder, manifest, "best_return"):
         returns = dict(zip(table["seed"].tolist(), table["best_return"].tolist(), strict=True))
@@ -191,15 +174,10 @@ def load(folder: RunFolder, manifest: Manifest) -> ControlRun:
     return ControlRun(manifest, tuple(Task(env, keys[env], tuple(rows[env])) for env in rows))
 
 
-def summarise(run: ControlRun) -> Summary:
-    """Summarise a run, with seeds as the unit."""
+def summarise(run: ControlRun) -> dict[str, object]:
+    """Return the content of ``summary.json``: each row's seeds and its figures over them."""
     return {
-        row.id: RowSummary(
-            seeds_run=len(row.seeds),
-            seeds_diverged=sorted(row.diverged),
-            seeds_solved=None if row.solved is None else list(row.solved),
-            metrics=row.metrics,
-        )
+        row.id: {**row.counts, "seeds_solved": row.solved, "metrics": row.metrics}
         for row in run.rows
     }
 
@@ -249,7 +227,7 @@ def _curves(points: Columns, seeds: Sequence[int]) -> Curves:
     lines = np.searchsorted(seeds, points["seed"][kept])
     places = points["point"][kept].astype(int) - 1
     shape = (len(seeds), places.max() + 1)
-    curves = {name: np.full(shape, empty) for name, empty in _GRIDS.items()}
+    curves = {name: np.full(shape, np.nan) for name in (*_MEASURED, *_OPTIONAL)}
     for name in curves.keys() & points.keys():
         curves[name][lines, places] = points[name][kept]
     return curves

@@ -164,7 +164,7 @@ def _line(axes: Axes, row: ControlRow, name: str, look: _Look, *, band: bool) ->
     known = np.isfinite(values).all(axis=0)
     if not len(values) or not known.any():
         return
-    steps = row.curves["step"].max(axis=0)[known]
+    steps = np.nanmax(row.curves["step"][:, known], axis=0)
     mean = values[:, known].mean(axis=0)
     above = 3 if row.algorithm == "lktd" else 2  # the figure is about LKTD
     axes.plot(steps, mean, color=look.colour, linestyle=look.dashes, linewidth=1.6, zorder=above)

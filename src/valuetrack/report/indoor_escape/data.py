@@ -203,18 +203,6 @@ class Run:
         return found
 
 
-class RowSummary(TypedDict):
-    """One row: how many seeds, which of them diverged, and action -> metric -> figures."""
-
-    seeds_run: int
-    seeds_diverged: list[int]
-    metrics: dict[str, dict[str, MetricSummary]]
-
-
-Summary = dict[str, RowSummary]
-"""Row id -> figures; the content of ``summary.json``."""
-
-
 def load(folder: RunFolder, manifest: Manifest) -> Run:
     """Read what has finished of a run.
 
@@ -241,14 +229,9 @@ def load(folder: RunFolder, manifest: Manifest) -> Run:
     return run
 
 
-def summarise(run: Run) -> Summary:
-    """Summarise a run: the final windows of all seeds that did not diverge, pooled."""
-    return {
-        row.id: RowSummary(
-            seeds_run=len(row.seeds), seeds_diverged=sorted(row.diverged), metrics=row.metrics
-        )
-        for row in run.rows
-    }
+def summarise(run: Run) -> dict[str, object]:
+    """Return the content of ``summary.json``: each row's seeds and its figures over them."""
+    return {row.id: {**row.counts, "metrics": row.metrics} for row in run.rows}
 
 
 def _survivors(table: Mapping[str, Columns], row: Row) -> Columns:
