@@ -73,14 +73,9 @@ class AffineMap(NamedTuple):
 
 
 def example(
-    n: int = 12,
-    p: int = 3,
-    *,
-    seed: int = 0,
-    correlation: float = 0.6,
-    prior_sd: float = 1.0,
-    pseudo_population: float = 48.0,
-) -> LinearGaussian:
+    n: int = 12, p: int = 3, *, correlation: float = 0.6, prior_sd: float = 1.0,
+    pseudo_population: float = 48.0, seed: int = 0,
+) -> LinearGaussian:  # fmt: skip
     """Make a model with correlated inputs."""
     rng, observation_sd = np.random.default_rng(seed), 0.5
     covariance = np.full((p, p), correlation) + (1 - correlation) * np.eye(p)
