@@ -1,6 +1,6 @@
 """The manifest of a run folder: what was asked for, and with what.
 
-:class:`Manifest` lists what readers may rely on. A manifest may say more, such as the wall time.
+:class:`Manifest` lists what readers may rely on. A manifest may say more.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Seeds(Section):
 
 
 class Manifest(Section):
-    """What every manifest says."""
+    """What every manifest says, and the wall time and the command where they are known."""
 
     format: int
     experiment: Line
@@ -106,6 +106,8 @@ class Manifest(Section):
     commit: Line | None
     machine: Json
     created: Line
+    wall_seconds: float | None = None
+    command: Line | list[Line] | None = None
 
     @model_validator(mode="after")
     def _rows_fit_together(self) -> Manifest:
