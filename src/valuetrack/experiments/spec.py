@@ -22,6 +22,24 @@
     algorithm = "lktd"
     options = { step_size = 1e-5 }
 
+A row for each of several tasks, here ``cartpole-sarsa`` and ``acrobot-sarsa``::
+
+    [tasks.cartpole]
+    env = "CartPole-v1"
+    steps = 100_000
+    options = { batch_size = 64 }
+
+    [tasks.acrobot]
+    env = "Acrobot-v1"
+    steps = 100_000
+    options = { batch_size = 128 }
+
+    [[rows]]
+    id = "sarsa"
+    tasks = ["cartpole", "acrobot"]
+    algorithm = "lktd"
+    options = { form = "sarsa" }
+
 ``extends = "indoor-escape"`` takes over all that the file does not say from another experiment,
 table by table; rows and the quick run are always its own.
 """
@@ -82,6 +100,15 @@ class Row(Section):
     def _options_exist(self) -> Row:
         parse_options(agent_type(self.algorithm).options_type, self.options, self.id)
         return self
+
+
+class Task(Section):
+    """Where a row is trained, for how long, and the options that belong to the task."""
+
+    env: str
+    env_options: dict[str, Any] = {}
+    steps: Count
+    options: dict[str, Any] = {}
 
 
 class Quick(Section):
@@ -149,6 +176,7 @@ class _Source(Section):
     options: dict[str, dict[str, Any]] = {}
     presets: dict[str, dict[str, dict[str, Any]]] = {}
     quick: Quick | None = None
+    tasks: dict[Identifier, Task] = {}
     rows: tuple[dict[str, Any], ...]
 
 
@@ -181,7 +209,9 @@ def resolve(
         for layer in (read.options, *presets.values()):
             _check_groups(layer, source)
         layers = (read.options, presets[preset])
-        rows = [_row(read, row, layers, steps) for row in read.rows]
+        rows = [
+            _row(read, *each, layers, steps) for row in read.rows for each in _by_task(read, row)
+        ]
         return Experiment.model_validate(
             {
                 "name": read.name,
@@ -195,9 +225,27 @@ def resolve(
         raise spec_error(error, source) from error
 
 
+def _by_task(read: _Source, row: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return a row for each of its tasks, and that task's options; or the row as it is."""
+    if "tasks" not in row:
+        return [(row, {})]
+    names, id = row["tasks"], row.get("id")
+    if not isinstance(names, list) or not set(map(str, names)) <= read.tasks.keys():
+        known = ", ".join(read.tasks) or "none"
+        raise SpecError(f"The tasks of row {id!r} are a list of those in the file: {known}.")
+    own = {key: value for key, value in row.items() if key != "tasks"}
+    found = []
+    for name in names:
+        task = read.tasks[name].model_dump()
+        options = task.pop("options")
+        found.append(({**task, **own, "id": f"{name}-{id}"}, options))
+    return found
+
+
 def _row(
     read: _Source,
     row: dict[str, Any],
+    of_task: dict[str, Any],
     layers: tuple[Mapping[str, Mapping[str, Any]], ...],
     steps: int | None,
 ) -> dict[str, Any]:
@@ -212,6 +260,7 @@ def _row(
             # What many share may be nothing to one of them; what is its own must exist.
             found = layer.get(group, {})
             options |= {k: v for k, v in found.items() if group == name or k in known}
+    options |= of_task
     own = row.get("options", {})
     taken = steps or row.get("steps", read.steps)
     if read.exploration_fraction is not None and isinstance(taken, int):

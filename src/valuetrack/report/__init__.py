@@ -45,6 +45,7 @@ _REPORTS: Mapping[str, Callable[[RunFolder, Manifest], Report]] = {
     "indoor-escape-forms": partial(indoor_escape.make_report, claims_of=indoor_escape.forms_claims),
     "classic-control": partial(control.make_report, claims_of=control.algorithm_claims),
     "lktd-settings": partial(control.make_report, claims_of=control.settings_claims),
+    "lktd-forms": partial(control.make_report, claims_of=control.settings_claims),
 }
 """The experiment's name -> what makes its report."""
 
