@@ -15,6 +15,8 @@ NDArray = npt.NDArray[Any]
 """An array on the host, of any dtype."""
 Floats = npt.NDArray[np.floating[Any]]
 Bools = npt.NDArray[np.bool_]
+JsonObject = dict[str, Any]
+"""What a table of a JSON or TOML file holds, such as options and manifests."""
 Params = Any
 """A pytree of floating-point arrays: the network's parameters, theta in the paper."""
 

@@ -391,3 +391,7 @@ class Agent(Generic[OptionsType]):
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+
+AnyAgent = Agent[Any]
+"""An agent of any algorithm."""
