@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 Preset = enum.Enum("Preset", {"reference": "reference", "paper": "paper"})
 Backend = enum.Enum("Backend", {"auto": "auto", "compiled": "compiled", "host": "host"})
 Imports = Annotated[
     list[str] | None,
-    typer.Option("--import", metavar="MODULE", help="Import this first, to register yours."),
+    Option("--import", metavar="MODULE", help="Import this first, to register yours."),
 ]
 
 
@@ -31,14 +31,14 @@ class Check:
       valuetrack check --quick
     """
 
-    out: Annotated[Path, typer.Option(help="Directory for check.json and the figures.")] = Path(
+    out: Annotated[Path, Option(help="Directory for check.json and the figures.")] = Path(
         "runs/check"
     )
     chains: Annotated[
-        int, typer.Option(min=100, max=1_000_000, help="Independent chains in each row.")
+        int, Option(min=100, max=1_000_000, help="Independent chains in each row.")
     ] = 4096
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same table.")] = 0
-    quick: Annotated[bool, typer.Option("--quick", help="One row for each sampler only.")] = False
+    seed: Annotated[int, Option(min=0, help="The same seed gives the same table.")] = 0
+    quick: Annotated[bool, Option("--quick", help="One row for each sampler only.")] = False
 
 
 @dataclass(frozen=True)
@@ -54,35 +54,33 @@ class Reproduce:
       valuetrack reproduce classic-control --env CartPole-v1 --seeds 10
     """
 
-    experiment: Annotated[
-        str, typer.Argument(help="indoor-escape, classic-control or lktd-settings.")
-    ]
+    experiment: Annotated[str, Argument(help="indoor-escape, classic-control or lktd-settings.")]
     rows: Annotated[
-        str | None, typer.Option(help="Rows to run, for instance lktd-10000,dqn; all by default.")
+        str | None, Option(help="Rows to run, for instance lktd-10000,dqn; all by default.")
     ] = None
     env: Annotated[
-        str | None, typer.Option(help="Only the rows in this environment; not for indoor-escape.")
+        str | None, Option(help="Only the rows in this environment; not for indoor-escape.")
     ] = None
     seeds: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             max=100_000,
             help="How many seeds; 100 by default, or as many as a run that is there has.",
         ),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The first seed.")] = 0
+    seed: Annotated[int, Option(min=0, max=2**31 - 1, help="The first seed.")] = 0
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Environment steps of each seed, as in the paper.")
+        int | None, Option(min=1, help="Environment steps of each seed, as in the paper.")
     ] = None
     preset: Annotated[
-        Preset, typer.Option(help="What the tables were made with, or the equations as printed.")
+        Preset, Option(help="What the tables were made with, or the equations as printed.")
     ] = Preset.reference
-    quick: Annotated[bool, typer.Option("--quick", help="A first look in minutes.")] = False
-    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/... by default.")] = None
-    resume: Annotated[bool, typer.Option(help="Go on with an unfinished run in the folder.")] = True
+    quick: Annotated[bool, Option("--quick", help="A first look in minutes.")] = False
+    out: Annotated[Path | None, Option(help="The run's folder; runs/... by default.")] = None
+    resume: Annotated[bool, Option(help="Go on with an unfinished run in the folder.")] = True
     timing: Annotated[
-        bool, typer.Option(help="Also measure the time per update, when all is trained.")
+        bool, Option(help="Also measure the time per update, when all is trained.")
     ] = True
 
 
@@ -95,7 +93,7 @@ class Report:
       valuetrack report runs/indoor-escape-quick
     """
 
-    run: Annotated[Path, typer.Argument(help="A run's folder.")]
+    run: Annotated[Path, Argument(help="A run's folder.")]
 
 
 @dataclass(frozen=True)
@@ -112,47 +110,45 @@ class Train:
       valuetrack train --algo dqn --env MyEnv-v0 --import my_package --seeds 8 --out runs/mine
     """
 
-    env: Annotated[str, typer.Option(help="The Gymnasium id of the environment.")]
-    algo: Annotated[str, typer.Option(help="One of those that `valuetrack algos` lists.")] = "lktd"
-    steps: Annotated[int, typer.Option(min=1, help="Environment steps of each seed.")] = 100_000
+    env: Annotated[str, Option(help="The Gymnasium id of the environment.")]
+    algo: Annotated[str, Option(help="One of those that `valuetrack algos` lists.")] = "lktd"
+    steps: Annotated[int, Option(min=1, help="Environment steps of each seed.")] = 100_000
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**31 - 1, help="The first seed; 0 by default.")
+        int | None, Option(min=0, max=2**31 - 1, help="The first seed; 0 by default.")
     ] = None
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Trained side by side; 1 by default.")
+        int | None, Option(min=1, max=10_000, help="Trained side by side; 1 by default.")
     ] = None
     backend: Annotated[
         Backend | None,
-        typer.Option(
-            help="Under one jit or stepped in Python; auto, by default, compiles if it can."
-        ),
+        Option(help="Under one jit or stepped in Python; auto, by default, compiles if it can."),
     ] = None
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A hyperparameter; may be repeated."),
+        Option("--set", metavar="KEY=VALUE", help="A hyperparameter; may be repeated."),
     ] = None
     env_set: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="An option of the environment; may be repeated."),
+        Option(metavar="KEY=VALUE", help="An option of the environment; may be repeated."),
     ] = None
     import_: Imports = None
-    out: Annotated[Path | None, typer.Option(help="A new folder; runs/... by default.")] = None
+    out: Annotated[Path | None, Option(help="A new folder; runs/... by default.")] = None
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the agent in the folder, up to --steps.")
+        bool, Option("--resume", help="Go on with the agent in the folder, up to --steps.")
     ] = False
     evaluate_every: Annotated[
-        int | None, typer.Option(min=1, help="Play greedy episodes every this many steps.")
+        int | None, Option(min=1, help="Play greedy episodes every this many steps.")
     ] = None
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes of an evaluation.")] = 10
+    episodes: Annotated[int, Option(min=1, help="Episodes of an evaluation.")] = 10
     track: Annotated[
         Path | None,
-        typer.Option(help="An .npy or .npz file of observations whose values are recorded."),
+        Option(help="An .npy or .npz file of observations whose values are recorded."),
     ] = None
     track_every: Annotated[
-        int, typer.Option(min=1, help="Record the tracked values after every this many updates.")
+        int, Option(min=1, help="Record the tracked values after every this many updates.")
     ] = 1
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard's files into the folder.")
+        bool, Option("--tensorboard", help="Write TensorBoard's files into the folder.")
     ] = False
 
 
@@ -171,11 +167,11 @@ class Evaluate:
 
     model: Annotated[
         Path,
-        typer.Argument(help="A file that `train` or `save` wrote, or the folder of a training."),
+        Argument(help="A file that `train` or `save` wrote, or the folder of a training."),
     ]
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each seed.")] = 10
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the episodes.")] = 0
-    env: Annotated[str | None, typer.Option(help="Another environment than the saved one.")] = None
+    episodes: Annotated[int, Option(min=1, help="Episodes of each seed.")] = 10
+    seed: Annotated[int, Option(min=0, max=2**31 - 1, help="Of the episodes.")] = 0
+    env: Annotated[str | None, Option(help="Another environment than the saved one.")] = None
     import_: Imports = None
 
 
@@ -200,4 +196,4 @@ class Algos:
       valuetrack algos lktd
     """
 
-    name: Annotated[str | None, typer.Argument(help="Show the options of this one.")] = None
+    name: Annotated[str | None, Argument(help="Show the options of this one.")] = None

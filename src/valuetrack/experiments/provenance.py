@@ -8,13 +8,13 @@ import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from valuetrack import __version__
 from valuetrack.training.seed_groups import available_cores
+from valuetrack.types import JsonObject
 
 
-def describe(source: str | None) -> dict[str, Any]:
+def describe(source: str | None) -> JsonObject:
     """Return what a manifest says about its origin; ``source`` is the commit."""
     return {
         "versions": versions(),
@@ -24,7 +24,7 @@ def describe(source: str | None) -> dict[str, Any]:
     }
 
 
-def machine() -> dict[str, Any]:
+def machine() -> JsonObject:
     """Describe the machine without naming it."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
@@ -42,16 +42,12 @@ def versions() -> dict[str, str]:
 
 def commit() -> str | None:
     """Return the commit of the source tree, marked if it has been changed since."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    here = Path(__file__).parent
     try:
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        result = subprocess.run(
-            command,
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
+        found = subprocess.check_output(
+            command, cwd=here, stderr=subprocess.DEVNULL, text=True, timeout=10
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return result.stdout.strip() or None
+    return found.strip() or None
