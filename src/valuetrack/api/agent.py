@@ -394,4 +394,4 @@ class Agent(Generic[OptionsType]):
 
 
 AnyAgent = Agent[Any]
-"""An agent of any algorithm."""
+"""An agent of whatever class."""

@@ -21,7 +21,7 @@ from ctypes import c_byte
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from valuetrack.experiments.engines.base import Engine, Event, WorkerError
 from valuetrack.experiments.runner import Unit, run_unit
@@ -33,7 +33,7 @@ from valuetrack.io.run_folder import RunFolder
 PATIENCE_SECONDS = 0.5
 Result = TypeVar("Result")
 CONTEXT = multiprocessing.get_context("spawn")
-Messages = Queue[tuple[str, Any]]
+Messages: TypeAlias = "Queue[tuple[str, Any]]"
 """What a process says: ("step", an event), ("done", the result) or ("error", why)."""
 
 
