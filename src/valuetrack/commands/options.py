@@ -12,7 +12,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-Preset = enum.Enum("Preset", {"reference": "reference", "paper": "paper"})
 Backend = enum.Enum("Backend", {"auto": "auto", "compiled": "compiled", "host": "host"})
 Imports = Annotated[
     list[str] | None,
@@ -74,8 +73,8 @@ class Reproduce:
         int | None, Option(min=1, help="Environment steps of each seed, as in the paper.")
     ] = None
     preset: Annotated[
-        Preset, Option(help="What the tables were made with, or the equations as printed.")
-    ] = Preset.reference
+        str, Option(help="A preset of the experiment's file, such as reference or paper.")
+    ] = "reference"
     quick: Annotated[bool, Option("--quick", help="A first look in minutes.")] = False
     out: Annotated[Path | None, Option(help="The run's folder; runs/... by default.")] = None
     resume: Annotated[bool, Option(help="Go on with an unfinished run in the folder.")] = True

@@ -68,14 +68,14 @@ def _request(given: Reproduce) -> runs.Request:
     """Turn the options into what is to be run; what is given wins over ``--quick``."""
     if given.rows is not None and given.env is not None:
         raise ValueError("--env and --rows both choose rows; give one of them.")
-    preset, seeds = given.preset.value, DEFAULT_SEEDS
-    spec = load(given.experiment, preset=preset, steps=given.steps)
+    seeds = DEFAULT_SEEDS
+    spec = load(given.experiment, preset=given.preset, steps=given.steps)
     chosen = tuple(row.id for row in spec.rows)
     if given.quick and spec.quick is not None:
         first_look, chosen, seeds = spec.quick, spec.quick.rows, spec.quick.seeds
         spec = load(
             given.experiment,
-            preset=preset,
+            preset=given.preset,
             steps=given.steps or first_look.steps,
             seeds_per_unit=first_look.seeds_per_unit,
         )
@@ -86,7 +86,7 @@ def _request(given: Reproduce) -> runs.Request:
     for row in chosen:
         spec.row(row)  # which refuses an unknown one
     is_default = given.seeds is None
-    return runs.Request(spec, preset, chosen, given.seed, given.seeds or seeds, is_default)
+    return runs.Request(spec, given.preset, chosen, given.seed, given.seeds or seeds, is_default)
 
 
 def _rows_in(spec: Experiment, env: str) -> tuple[str, ...]:

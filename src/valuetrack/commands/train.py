@@ -13,7 +13,7 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.options import parse
@@ -239,14 +239,14 @@ def _say_if_diverged(agent: AnyAgent) -> int:
 
 def _show(agent: AnyAgent, played: Episodes, console: Console) -> None:
     """Print what every seed expected and what it got, and over seeds the spread."""
+    numbers = ("seed", "mean return", "discounted", "value at the start")
     table = Table(
+        *(Column(name, justify="right") for name in numbers),
+        "note",
         title=escape(f"{type(agent).__name__} in {agent.env.label}, {agent.num_timesteps:,} steps"),
         caption=f"Means of {played.returns.shape[1]} greedy episodes. The value is the largest Q "
         "where they begin; it is right if it agrees with the discounted return.",
     )
-    for name in ("seed", "mean return", "discounted", "value at the start"):
-        table.add_column(name, justify="right")
-    table.add_column("note")
     means = np.stack([part.mean(axis=1) for part in played], axis=1)
     for seed, row in zip(agent.seeds, means, strict=True):
         at = agent.diverged.get(seed)

@@ -16,8 +16,9 @@ from valuetrack.types import JsonObject
 
 def describe(source: str | None) -> JsonObject:
     """Return what a manifest says about its origin; ``source`` is the commit."""
+    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
     return {
-        "versions": versions(),
+        "versions": {"valuetrack": __version__, "python": platform.python_version(), **packages},
         "commit": source,
         "machine": machine(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -32,12 +33,6 @@ def machine() -> JsonObject:
         names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = names[0].split(":", 1)[1].strip() if names else model
     return {"cpu": model, "cores": os.cpu_count(), "workers": available_cores()}
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what decides the numbers."""
-    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
-    return {"valuetrack": __version__, "python": platform.python_version(), **packages}
 
 
 def commit() -> str | None:
