@@ -7,7 +7,7 @@ import signal
 import time
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -147,18 +147,14 @@ class Recorder:
         Who trains, in which run, of which it is the only unit.
     tracked
         The values that are tracked, if there are any.
-    say
-        Prints a line for the user.
+    console
+        Where it says that it could not save.
     """
 
     def __init__(
-        self,
-        agent: AnyAgent,
-        folder: RunFolder,
-        tracked: Tracked | None,
-        say: Callable[[str], None],
+        self, agent: AnyAgent, folder: RunFolder, tracked: Tracked | None, console: Console
     ) -> None:
-        self.agent, self.folder, self.tracked, self.say = agent, folder, tracked, say
+        self.agent, self.folder, self.tracked, self.console = agent, folder, tracked, console
         self.unit = agent.name, Unit(agent.name, agent.seeds[0], len(agent.seeds)).name
         self.path = folder.path / AGENT
         self.began, self.first_step = time.monotonic(), agent.num_timesteps
@@ -200,7 +196,8 @@ class Recorder:
             self.save()
         except (OSError, ModelFileError) as error:
             self.saved = time.monotonic()
-            self.say(f"Could not save, will try again in {SAVE_SECONDS:.0f} seconds: {error}")
+            again = f"will try again in {SAVE_SECONDS:.0f} seconds"
+            say(self.console, f"Could not save, {again}: {error}")
 
     def save(self) -> None:
         """Write everything; the agent last, as what goes beyond it is left out at a resume."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import warnings
 from collections.abc import Iterator
@@ -40,8 +39,9 @@ def train(given: Train, console: Console) -> int:
     observations = None if given.track is None else read_observations(given.track)
     path = given.out or Path("runs") / f"{kind.name}-{given.env.replace('/', '-')}"
     with contextlib.ExitStack() as held:
-        _lock_existing(path, held)  # before an agent is read that another process may replace
-        agent, resumes = _make_agent(path, kind, given)
+        # Before an agent is read that another process may replace.
+        folder = _lock_existing(path, held)
+        agent, resumes = _make_agent(path, kind, given, is_begun=folder is not None)
         steps, tracked = agent.num_timesteps, None
         if steps >= given.steps:
             say(console, f"The training in {path} is finished: the agent has {steps:,} steps.")
@@ -51,8 +51,13 @@ def train(given: Train, console: Console) -> int:
         board = path / BOARD
         if given.tensorboard and board.exists() and not board.is_dir():
             raise ValueError(f"{board} is a file; TensorBoard's files need a folder of that name.")
-        folder = _open_folder(path, _manifest(agent, given.steps), held)
-        _learn(Recorder(agent, folder, tracked, functools.partial(say, console)), given, console)
+        manifest = _manifest(agent, given.steps)
+        if folder is None:
+            folder = RunFolder.create(path, manifest)
+            held.enter_context(folder.lock([agent.name]))
+        else:
+            _replace_manifest(folder, manifest)
+        _learn(Recorder(agent, folder, tracked, console), given)
     if tracked is not None:
         tracked.show(console)
     _show(agent, agent.play(given.episodes), console)
@@ -67,20 +72,23 @@ def evaluate(given: Evaluate, console: Console) -> None:
     _show(agent, agent.play(given.episodes, seed=given.seed), console)
 
 
-def _lock_existing(path: Path, held: contextlib.ExitStack) -> None:
-    """Keep other processes from training in a folder that exists."""
+def _lock_existing(path: Path, held: contextlib.ExitStack) -> RunFolder | None:
+    """Return a folder that exists, and keep other processes from training in it."""
     if not (path / MANIFEST).exists():
-        return
+        return None
     folder = RunFolder.open(path)
     manifest = folder.manifest()
     if manifest["experiment"] != "train":
         raise StoreError(f"{path} holds an experiment; choose another folder with --out.")
     held.enter_context(folder.lock(row["id"] for row in manifest["rows"]))
+    return folder
 
 
-def _make_agent(path: Path, kind: type[AnyAgent], given: Train) -> tuple[AnyAgent, bool]:
+def _make_agent(
+    path: Path, kind: type[AnyAgent], given: Train, *, is_begun: bool
+) -> tuple[AnyAgent, bool]:
     """Return a new agent or the saved one, and whether it is the saved one."""
-    is_saved, is_begun = (path / AGENT).exists(), (path / MANIFEST).exists()
+    is_saved = (path / AGENT).exists()
     if is_saved and not given.resume:
         raise ValueError(
             f"{path} is there already; choose another folder with --out, or go on in it with "
@@ -167,30 +175,24 @@ def _manifest(agent: AnyAgent, steps: int) -> JsonObject:
     return new_manifest(Request(spec, "none", (row.id,), agent.seeds[0], seeds))
 
 
-def _open_folder(path: Path, manifest: JsonObject, held: contextlib.ExitStack) -> RunFolder:
-    """Return the run's folder, made new and locked, or the one that is locked already."""
-    ids = [row["id"] for row in manifest["rows"]]
-    if not (path / MANIFEST).exists():
-        folder = RunFolder.create(path, manifest)
-        held.enter_context(folder.lock(ids))
-        return folder
-    folder = RunFolder.open(path)
-    begun = folder.manifest()["rows"]
-    if [row["id"] for row in begun] != ids:
+def _replace_manifest(folder: RunFolder, manifest: JsonObject) -> None:
+    """Say in a folder that its training goes on, unless that is of another algorithm."""
+    before, row = folder.manifest()["rows"], manifest["rows"][0]
+    if [entry["id"] for entry in before] != [row["id"]]:
         raise StoreError(
-            f"{path} holds a training of {begun[0]['label']}; choose another folder with --out."
+            f"{folder.path} holds a training of {before[0]['label']}; choose another folder with "
+            "--out."
         )
     with folder.changing():
         folder.write_json(MANIFEST, manifest)
-    return folder
 
 
-def _learn(recorder: Recorder, given: Train, console: Console) -> None:
+def _learn(recorder: Recorder, given: Train) -> None:
     """Train to the end or until a stop, and save."""
     agent, tracked = recorder.agent, recorder.tracked
     left = given.steps - agent.num_timesteps
     with stoppable() as stop:
-        bar = show_progress(agent, left, from_start=True, console=console)
+        bar = show_progress(agent, left, from_start=True, console=recorder.console)
         with bar as advance, warnings.catch_warnings():
             # The command says so at its end, without a line of this program.
             warnings.filterwarnings("ignore", r"\w+ diverged: ", RuntimeWarning)

@@ -105,6 +105,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         **options: Any,
     ) -> None:
         del device
+        # SB3's base class takes most of these under the same name.
         theirs = inspect.signature(OffPolicyAlgorithm).parameters
         given: JsonObject = {name: value for name, value in locals().items() if name in theirs}
         self.algorithm = self.agent.name
