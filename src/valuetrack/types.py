@@ -22,7 +22,7 @@ DType = np.dtype[Any]
 Keywords = dict[str, Any]
 """Values of any type by name: keyword arguments and options."""
 Json = dict[str, Any]
-"""A JSON object; what it holds is known only to those who wrote it."""
+"""A JSON object or a table of a TOML file, such as options and manifests."""
 Floats = npt.NDArray[np.floating]
 Bools = npt.NDArray[np.bool_]
 Tree = Any

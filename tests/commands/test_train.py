@@ -269,10 +269,10 @@ def test_what_was_cut_in_the_middle_is_not_called_saved(tmp_path):
 
     recorder, stop = SimpleNamespace(path=tmp_path / "agent.vt", save=fail), session.Stop()
     with pytest.raises(RuntimeError, match="deleted"):
-        session.save(recorder, stop)
+        session.Recorder.finish(recorder, stop)
     stop.asked = True
     with pytest.raises(KeyboardInterrupt, match="nothing is saved"):
-        session.save(recorder, stop)
+        session.Recorder.finish(recorder, stop)
 
 
 def test_a_diverged_training_says_so_in_one_sentence(tmp_path):
