@@ -102,8 +102,10 @@ def max_sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
     def predict(params: Params, data: Transition) -> Array:
         next_params = _next_state_params(params, gradient)
         value = select(apply(params, data.observation), data.action)
-        next_value = masked_max(apply(next_params, data.next_observation), data.next_mask)
-        return value - data.discount * next_value
+        next_q = apply(next_params, data.next_observation)
+        # Chosen by its index: the gradient of a maximum over minus infinities may be a NaN.
+        best = select(next_q, greedy(next_q, data.next_mask))
+        return value - data.discount * best
 
     return Measurement(predict, lambda params, data: data.reward)
 
