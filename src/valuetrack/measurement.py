@@ -103,7 +103,8 @@ def max_sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
         next_params = _next_state_params(params, gradient)
         value = select(apply(params, data.observation), data.action)
         next_q = apply(next_params, data.next_observation)
-        # Chosen by its index: the gradient of a maximum over minus infinities may be a NaN.
+        # By its index: the derivative of jnp.max divides by the number of entries that equal the
+        # maximum, and a program that computes them twice, with other rounding, may find none.
         best = select(next_q, greedy(next_q, data.next_mask))
         return value - data.discount * best
 
