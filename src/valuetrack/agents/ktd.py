@@ -14,11 +14,15 @@ class KTDOptions(FilterOptions):
 
     Attributes
     ----------
+    initial_variance
+        Smaller than AKQ's: as long as variance is left, the values of the mean parameters differ
+        from the mean of the values, which is what the filter fits to the rewards.
     alpha, beta, kappa
         The unscented transform's; see :func:`valuetrack.samplers.ktd.ktd`.
     """
 
     hidden: tuple[Count, ...] = (16, 16)
+    initial_variance: Positive = 0.01
     alpha: Positive = default_of(samplers.ktd, "alpha")
     beta: NotNegative = default_of(samplers.ktd, "beta")
     kappa: NotNegative = default_of(samplers.ktd, "kappa")
