@@ -85,6 +85,33 @@ def test_sarsa_gradient_by_hand(batch, gradient):
         assert_trees_close(jax.tree.map(lambda leaf, i=i: leaf[i], jacobian), expected)
 
 
+def best_legal(q, i):
+    legal = np.flatnonzero(MASK[i])
+    return legal[np.argmax(q[i, legal])] if len(legal) else 0
+
+
+@pytest.mark.parametrize("gradient", ["semi", "full"])
+def test_the_best_legal_action_without_a_target_by_hand(batch, gradient):
+    model = measurement.max_sarsa(linear_q, gradient)
+    q, next_q = linear_q(PARAMS, batch.observation), linear_q(PARAMS, batch.next_observation)
+    best = [best_legal(next_q, i) for i in rows(batch)]
+    expected = [
+        q[i, batch.action[i]] - (0 if TERMINATED[i] else GAMMA) * next_q[i, best[i]]
+        for i in rows(batch)
+    ]
+    np.testing.assert_allclose(model.predict(PARAMS, batch), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(model.observe(PARAMS, batch), batch.reward)
+    jacobian = jax.jacobian(model.predict)(PARAMS, batch)
+    for i in rows(batch):
+        slope = value_gradient(batch.observation[i], batch.action[i])
+        if gradient == "full":
+            later = value_gradient(batch.next_observation[i], best[i])
+            slope = jax.tree.map(
+                lambda now, then, d=batch.discount[i]: now - d * then, slope, later
+            )
+        assert_trees_close(jax.tree.map(lambda leaf, i=i: leaf[i], jacobian), slope)
+
+
 def test_semi_and_full_predict_the_same(batch):
     semi, full = (measurement.sarsa(linear_q, g).predict(PARAMS, batch) for g in ("semi", "full"))
     np.testing.assert_array_equal(semi, full)

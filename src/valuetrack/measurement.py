@@ -8,6 +8,7 @@ a vector-Jacobian product, a Jacobian), so they share the two functions themselv
 form                    h(x; theta)                     observed
 ======================  ==============================  ======================================
 :func:`sarsa`           Q(s, a) - discount * Q(s', a')  r
+:func:`max_sarsa`       Q(s, a) - discount * max Q(s')  r
 :func:`state_value`     V(s) - discount * V(s')         r
 :func:`q_learning`      Q(s, a)                         r + discount * max Q^-(s', .)
 :func:`sarsa_target`    Q(s, a)                         r + discount * Q^-(s', a')
@@ -77,6 +78,28 @@ def sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
         value = select(apply(params, data.observation), data.action)
         next_value = select(apply(next_params, data.next_observation), data.next_action)
         return value - data.discount * next_value
+
+    return Measurement(predict, lambda params, data: data.reward)
+
+
+def max_sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
+    r"""Q-learning without a target network: :func:`sarsa` on the best legal next action.
+
+    .. math:: h(x; \theta) = Q_\theta(s, a) - \gamma \max_{a' \text{ legal}} Q_\theta(s', a'),
+              \qquad r = h + \eta
+
+    ``gradient`` is as in :func:`sarsa`.
+    """
+    _check_gradient(gradient)
+
+    def predict(params: Params, data: Transition) -> Array:
+        next_params = _next_state_params(params, gradient)
+        value = select(apply(params, data.observation), data.action)
+        next_q = apply(next_params, data.next_observation)
+        # By its index: the derivative of jnp.max divides by the number of entries that equal the
+        # maximum, and a program that computes them twice, with other rounding, may find none.
+        best = select(next_q, greedy(next_q, data.next_mask))
+        return value - data.discount * best
 
     return Measurement(predict, lambda params, data: data.reward)
 

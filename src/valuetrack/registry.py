@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 
+from valuetrack.agents.akq import AKQ as AKQ
 from valuetrack.agents.bootdqn import BootDQN as BootDQN
 from valuetrack.agents.dqn import DQN as DQN
 from valuetrack.agents.iqn import IQN as IQN
 from valuetrack.agents.kova import KOVA as KOVA
+from valuetrack.agents.ktd import KTD as KTD
 from valuetrack.agents.lktd import LKTD as LKTD
 from valuetrack.agents.qrdqn import QRDQN as QRDQN
 from valuetrack.agents.sghmc import SGHMC as SGHMC

@@ -11,9 +11,11 @@ import pytest
 
 from tests.probes import Bandit, Corridor, Treadmill
 from valuetrack import schedules
+from valuetrack.agents.akq import AKQ, AKQOptions
 from valuetrack.agents.bootdqn import BootDQN, BootDQNOptions
 from valuetrack.agents.dqn import DQN, DQNOptions
 from valuetrack.agents.kova import KOVA, KOVAOptions
+from valuetrack.agents.ktd import KTD, KTDOptions
 from valuetrack.agents.lktd import LKTD, LKTDOptions
 from valuetrack.agents.qrdqn import QRDQN, QRDQNOptions
 from valuetrack.agents.sghmc import SGHMC, SGHMCOptions
@@ -48,6 +50,14 @@ def lktd(**changes):
     return lambda env: LKTD.build(task_of(env), LKTDOptions(**{**SAMPLING, **changes}))
 
 
+def ktd(**changes):
+    return lambda env: KTD.build(task_of(env), KTDOptions(**NETWORK, **changes))
+
+
+def akq(**changes):
+    return lambda env: AKQ.build(task_of(env), AKQOptions(**NETWORK, **changes))
+
+
 AGENTS: dict[str, Callable[..., Learner]] = {
     "lktd": lktd(),
     "lktd-full": lktd(gradient="full"),
@@ -60,6 +70,10 @@ AGENTS: dict[str, Callable[..., Learner]] = {
     "kova": lambda env: KOVA.build(
         task_of(env), KOVAOptions(**NETWORK, observation_variance=1.0, forgetting=1e-3)
     ),
+    "ktd": ktd(),
+    "ktd-sarsa": ktd(form="sarsa", process_variance=1e-6),
+    "akq": akq(),
+    "akq-sarsa": akq(form="sarsa", gradient="semi", process_variance=1e-6),
     "dqn": lambda env: DQN.build(task_of(env), DQNOptions(**GRADIENT)),
     "bootdqn": lambda env: BootDQN.build(task_of(env), BootDQNOptions(**GRADIENT, heads=HEADS)),
     "qrdqn": lambda env: QRDQN.build(task_of(env), QRDQNOptions(**GRADIENT, quantiles=5)),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import jax
 import pytest
 
+from tests.conftest import as_users_compile
 from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.experiments import timing
 from valuetrack.experiments.engines import WorkerError
 from valuetrack.experiments.engines.local import call_in_process
 from valuetrack.experiments.spec import load
+from valuetrack.learner import Task
+from valuetrack.registry import agent_type
 
 
 @pytest.fixture
@@ -39,6 +42,19 @@ def test_what_is_timed_are_real_updates_of_the_asked_size():
     assert {leaf.shape[0] for leaf in jax.tree.leaves(batch)} == {8}
     case = timing.make_case(row, (4,), 8)
     assert int(case.run()) == case.updates
+
+
+@pytest.mark.parametrize("algorithm", ["sgld", "akq"])
+def test_the_compiler_keeps_the_updates_that_are_timed(algorithm):
+    """Without a target network and inner iterations, it once left all of them out."""
+    kind, env = agent_type(algorithm), IndoorEscape()
+    options = kind.options_type(hidden=(4,), form="sarsa")
+    learner = kind.build(Task(env.observation_shape, False, env.num_actions), options)
+    batch = timing.random_batch(env, 8, jax.random.key(1))
+    many = jax.jit(lambda count: timing._updates(learner, batch, count))
+    program = many.lower(3).compile(as_users_compile())
+    assert program.cost_analysis()["flops"] > 8 * 4 * 10
+    assert int(many(3)) == 3
 
 
 def add(first, second, *, advance):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import types
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -78,3 +80,45 @@ def longest_step(model: lg.LinearGaussian, fraction: float = 1.0) -> float:
     return float(
         fraction * 2 / (np.linalg.eigvalsh(gradient)[-1] + model.ratio / model.prior_sd**2)
     )
+
+
+def exact_filter(
+    batches: Iterable[tuple[np.ndarray, np.ndarray]],
+    mean: np.ndarray,
+    covariance: np.ndarray,
+    *,
+    observation_variance: float,
+    process_variance: float = 0.0,
+    forgetting: float = 0.0,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    r"""Yield the exact Kalman filter's mean and covariance after each batch (H, r).
+
+    In information form: precisions add up, :math:`\Lambda + H^\top H / \sigma^2`, and so do they
+    times their means. The filters of the library have no line in common with it.
+    """
+    for H, r in batches:
+        covariance = covariance / (1 - forgetting) + process_variance * np.eye(len(mean))
+        before = np.linalg.inv(covariance)
+        precision = before + H.T @ H / observation_variance
+        mean = np.linalg.solve(precision, before @ mean + H.T @ r / observation_variance)
+        covariance = np.linalg.inv(precision)
+        yield mean, covariance
+
+
+def linear_batches(
+    updates: int, n: int, p: int, seed: int = 4
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return batches of a linear model with correlated inputs, in double precision."""
+    rng = np.random.default_rng(seed)
+    truth, mixing = rng.normal(size=p), np.eye(p) + 0.5 * rng.normal(size=(p, p))
+    inputs = [rng.normal(size=(n, p)) @ mixing for _ in range(updates)]
+    return [(H, H @ truth + 0.3 * rng.normal(size=n)) for H in inputs]
+
+
+def mutant(function: Any, old: str, new: str) -> Any:
+    """Return the function from a copy of its module in which ``old``, found once, is ``new``."""
+    source = inspect.getsource(inspect.getmodule(function))
+    assert source.count(old) == 1, f"{old!r} is not once in {function.__module__}"
+    clone = types.ModuleType(f"mutated_{function.__name__}")
+    exec(compile(source.replace(old, new), f"<mutated {function.__name__}>", "exec"), vars(clone))
+    return getattr(clone, function.__name__)

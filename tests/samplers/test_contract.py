@@ -110,11 +110,14 @@ def test_data_of_higher_precision_does_not_change_the_parameters_dtype(factory: 
         assert info.finite
 
 
-# The filter and the prototype solve linear systems, which there are not in half precision.
+# The filters and the prototype solve linear systems, which there are not in half precision.
+SOLVERS = ("kova", "ktd", "akq", "lktd_proto")
+
+
 @pytest.mark.parametrize(
     "factory",
-    [f for name, f in FACTORIES.items() if not name.startswith(("kova", "lktd_proto"))],
-    ids=[name for name in FACTORIES if not name.startswith(("kova", "lktd_proto"))],
+    [f for name, f in FACTORIES.items() if not name.startswith(SOLVERS)],
+    ids=[name for name in FACTORIES if not name.startswith(SOLVERS)],
 )
 def test_half_precision_parameters_stay_so(factory: Factory) -> None:
     sampler = factory(ON_NESTED)
@@ -174,7 +177,9 @@ def test_no_second_compilation(factory: Factory) -> None:
     assert step._cache_size() == 1
 
 
-@pytest.mark.parametrize("name", ["lktd restart", "sghmc carried", "kova plain", "adam"])
+@pytest.mark.parametrize(
+    "name", ["lktd restart", "sghmc carried", "kova plain", "ktd plain", "akq", "adam"]
+)
 def test_python_numbers_as_parameters_compile_once(name: str) -> None:
     line = Measurement(lambda p, data: p["a"] * data[0][:, 0] + p["b"], lambda p, data: data[1])
     sampler = FACTORIES[name](line)
@@ -271,6 +276,11 @@ def test_step_size_schedule_is_honoured(factory: Factory) -> None:
         _, info = sampler.step(KEY, sampler.init(network_params()), transitions())
         assert info.step_size == 0.25
         return
+    if factory in (FACTORIES["ktd plain"], FACTORIES["ktd noise"], FACTORIES["akq"]):
+        _, info = on_network(factory).step(KEY, factory(ON_NETWORK).init(network_params()),
+                                           transitions())  # fmt: skip
+        assert info.step_size == 1.0  # these filters have no step size
+        return
     name = "learning_rate" if factory is optimiser else "step_size"
     sampler = factory(ON_NETWORK, **{name: schedules.polynomial(2 * STEP, 1.0)})
     step = jax.jit(sampler.step)
@@ -318,6 +328,11 @@ BAD_POSTERIOR = [
     {"step_size": float("nan")},
 ]
 BAD_INNER = [{"inner_iterations": 0}]
+BAD_FILTER = [
+    {"observation_variance": 0.0}, {"observation_variance": float("nan")},
+    {"initial_variance": -1.0}, {"process_variance": -1.0}, {"process_variance": float("nan")},
+    {"forgetting": 1.0}, {"forgetting": -0.1},
+]  # fmt: skip
 BAD: dict[str, list[dict[str, Any]]] = {
     "lktd restart": [
         *BAD_POSTERIOR, *BAD_INNER, {"alpha": 0.0}, {"alpha": 1.0}, {"alpha": float("nan")},
@@ -332,6 +347,11 @@ BAD: dict[str, list[dict[str, Any]]] = {
         {"observation_variance": 0.0}, {"learning_rate": 0.0}, {"initial_variance": -1.0},
         {"process_variance": -1.0}, {"process_variance": float("nan")}, {"forgetting": 1.0},
     ],
+    "ktd plain": [
+        *BAD_FILTER, {"alpha": 0.0}, {"alpha": -1.0}, {"beta": -1.0}, {"kappa": -1.0},
+        {"kappa": float("nan")},
+    ],
+    "akq": BAD_FILTER,
     "adam": [{"learning_rate": 0.0}, {"learning_rate": -1.0}, {"max_gradient_norm": 0.0}],
 }  # fmt: skip
 

@@ -28,9 +28,10 @@ def posterior_sampler(name: str, **fixed: Any) -> Factory:
     return factory
 
 
-def kalman_filter(**fixed: Any) -> Factory:
+def kalman_filter(name: str, **fixed: Any) -> Factory:
     def factory(measurement: Measurement, **options: Any) -> Sampler:
-        return samplers.kova(measurement, **{"observation_variance": 1.0, **fixed, **options})
+        options = {"observation_variance": 1.0, **fixed, **options}
+        return getattr(samplers, name)(measurement, **options)
 
     return factory
 
@@ -53,8 +54,11 @@ STOCHASTIC: dict[str, Factory] = {
 }
 FACTORIES: dict[str, Factory] = {
     **STOCHASTIC,
-    "kova plain": kalman_filter(),
-    "kova forgetting": kalman_filter(forgetting=1e-4),
+    "kova plain": kalman_filter("kova"),
+    "kova forgetting": kalman_filter("kova", forgetting=1e-4),
+    "ktd plain": kalman_filter("ktd"),
+    "ktd noise": kalman_filter("ktd", process_variance=1e-3, forgetting=1e-4),
+    "akq": kalman_filter("akq", process_variance=1e-3, forgetting=1e-4),
     "adam": optimiser,
 }
 every_sampler = pytest.mark.parametrize("factory", FACTORIES.values(), ids=FACTORIES)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import jax
 from pydantic import Field
 
-from valuetrack import networks, samplers
+from valuetrack import samplers
+from valuetrack.agents.kalman import check_covariance_fits
 from valuetrack.agents.target_network import TargetNetworkOptions
 from valuetrack.api.agent import Agent
 from valuetrack.api.options import Count, NotNegative, Positive, default_of
-from valuetrack.api.settings import memory_of_machine
 from valuetrack.learner import Learner, Task, build_learner
 from valuetrack.measurement import q_learning
 
@@ -56,14 +55,7 @@ class KOVA(Agent[KOVAOptions]):
     def build(task: Task, options: KOVAOptions) -> Learner:
         """Build the learner, if the covariance of its parameters fits into memory."""
         network = options.network(task, task.actions)
-        count = networks.parameter_count(jax.eval_shape(network.init, jax.random.key(0)))
-        needed, available = 4 * count**2, memory_of_machine()
-        if needed > available:
-            raise ValueError(
-                f"KOVA keeps a covariance of {count:,} x {count:,} parameters, "
-                f"{needed / 1e9:,.0f} GB, and this machine has {available / 1e9:,.0f} GB; choose a "
-                "smaller network with `hidden`."
-            )
+        check_covariance_fits("KOVA", network)
         filter_ = samplers.kova(
             q_learning(network.apply, double=options.double),
             learning_rate=options.learning_rate,

@@ -1,14 +1,18 @@
-"""Samplers of the parameters' posterior, and the filter and optimiser they are compared with.
+"""Samplers of the parameters' posterior, and the filters and optimiser they are compared with.
 
 All keep one contract, :class:`~valuetrack.samplers.base.Sampler`: ``init(params) -> state`` and
 ``step(key, state, data) -> (state, info)``.
 """
 
 from valuetrack.samplers.adam import adam
+from valuetrack.samplers.akq import akq
 from valuetrack.samplers.base import Info, Sampler
 from valuetrack.samplers.kova import kova
+from valuetrack.samplers.ktd import ktd
 from valuetrack.samplers.lktd import lktd, lktd_prototype
 from valuetrack.samplers.sghmc import sghmc
 from valuetrack.samplers.sgld import sgld
 
-__all__ = ["Info", "Sampler", "adam", "kova", "lktd", "lktd_prototype", "sghmc", "sgld"]
+__all__ = [
+    "Info", "Sampler", "adam", "akq", "kova", "ktd", "lktd", "lktd_prototype", "sghmc", "sgld",
+]  # fmt: skip
