@@ -84,6 +84,9 @@ class Learner(NamedTuple):
         How many sets of values one state gives.
     acting_uniforms
         How many uniform numbers one action consumes.
+    policy : (observations, masks, uniforms) -> actions
+        A policy that is given and whose values are learned: SARSA takes its next action from it,
+        whatever the behaviour does beside it. ``None`` where the learner acts on its own values.
     """
 
     init: Callable[[Array], LearnerState]
@@ -94,6 +97,7 @@ class Learner(NamedTuple):
     target_every: int | None = None
     heads: int = 1
     acting_uniforms: int = POLICY_UNIFORMS
+    policy: Callable[[Array, Array, Array], Array] | None = None
 
 
 def build_learner(

@@ -121,7 +121,19 @@ def sampling_learner(
         "expected_sarsa": expected_sarsa,
     }
     measurement = forms[options.form](network.apply)
-    chain = sampler(
+    return build_learner(
+        network,
+        build_chain(sampler, measurement, options, **own),
+        target_every=None if options.form == "sarsa" else options.target_every,
+        exploration=exploration_by_update(options),
+    )
+
+
+def build_chain(
+    sampler: Callable[..., Sampler], measurement: Measurement, options: SamplerOptions, **own: Any
+) -> Sampler:
+    """Build a posterior sampler for a measurement model; ``own`` are its own options."""
+    return sampler(
         measurement,
         options.prior(),
         step_size=as_rate(options.step_size),
@@ -131,12 +143,6 @@ def sampling_learner(
         inner_power=options.inner_power,
         likelihood_weight=options.likelihood_weight,
         **own,
-    )
-    return build_learner(
-        network,
-        chain,
-        target_every=None if options.form == "sarsa" else options.target_every,
-        exploration=exploration_by_update(options),
     )
 
 

@@ -17,6 +17,7 @@ from gymnasium.vector import VectorEnv
 from valuetrack.api.agent import Agent
 from valuetrack.api.environment import Backend
 from valuetrack.api.options import Options, parse, tuples
+from valuetrack.api.policy import PolicyError
 from valuetrack.api.settings import memory_of_machine, settings_of
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.io.arrays import Arrays, from_arrays
@@ -51,7 +52,12 @@ class Saved(NamedTuple):
 
 
 def load_agent(
-    kind: type[AgentType], path: Path, arrays: Arrays, description: dict[str, Any], env: Any
+    kind: type[AgentType],
+    path: Path,
+    arrays: Arrays,
+    description: dict[str, Any],
+    env: Any,
+    given: tuple[Any, ...] = (),
 ) -> AgentType:
     """Make an agent of a class from the content of a model file.
 
@@ -63,6 +69,8 @@ def load_agent(
         The file's name and its content.
     env
         What replaces the saved environment, or ``None``.
+    given
+        What else the class takes besides options: the policy of a tracker.
 
     Raises
     ------
@@ -85,7 +93,7 @@ def load_agent(
         raise
     except (*UNFIT, *UNUSABLE) as error:
         raise file_error(path, f"cannot be used: {_told(error)}") from error
-    agent = _make(kind, path, saved, env)
+    agent = _make(kind, path, saved, env, given)
     try:
         _check_task(path, saved.task, agent.task)
         _restore(path, agent, arrays, saved, env)
@@ -186,23 +194,28 @@ def _check_environments(
         )
 
 
-def _make(kind: type[AgentType], path: Path, saved: Saved, env: Any) -> AgentType:
+def _make(
+    kind: type[AgentType], path: Path, saved: Saved, env: Any, given: tuple[Any, ...]
+) -> AgentType:
     """Make the agent in the saved environment, or in the given one."""
     as_saved = _as_saved(saved, env)
     place = saved.env if as_saved else env
     backend: Backend = saved.backend if as_saved else "auto"
-    given: dict[str, Any] = {"env_options": saved.env_options} if as_saved else {}
+    how: dict[str, Any] = {"env_options": saved.env_options} if as_saved else {}
     # What the file says may be wrong in any way; an error in the user's own environment is theirs.
     caught = (Exception,) if as_saved else UNUSABLE
     try:
         return kind(
             place,
+            *given,
             seed=saved.seeds[0],
             seeds=len(saved.seeds),
             backend=backend,
-            **given,
+            **how,
             **saved.options,
         )
+    except PolicyError:  # in the policy that the user gives
+        raise
     except caught as error:
         if isinstance(error, EnvironmentFailedError) and not as_saved:
             raise
@@ -232,6 +245,8 @@ def _restore(path: Path, agent: Agent[Any], arrays: Arrays, saved: Saved, env: A
         else:  # what another kind of trainer has learned; its environment is not needed
             learned = from_arrays(arrays, agent.trainer.learned, "learned")
             agent.trainer.adopt(learned, read_clock(arrays))
+    except PolicyError:
+        raise
     except UNFIT as error:
         raise _damaged(path, f"its arrays do not fit ({_told(error)})") from error
     except UNUSABLE as error:

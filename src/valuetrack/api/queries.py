@@ -16,8 +16,10 @@ import numpy as np
 
 from valuetrack import rng
 from valuetrack.envs.base import Environment
+from valuetrack.envs.gym.vectorised import Observed
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.training.evaluation import (
+    Choice,
     Episodes,
     evaluate_compiled,
     greedy_choice,
@@ -88,6 +90,17 @@ class Queries:
         keys = jax.random.split(jax.random.fold_in(rng.key(seed), 1), count)
         played = self._play(states, keys, episodes, discount)
         return Episodes(*(np.asarray(part, np.float64) for part in played))
+
+    def greedily(self, states: LearnerState) -> Choice:
+        """Return how to act greedily with all seeds, each in an environment on the host."""
+
+        def choose(seen: Observed) -> tuple[NDArray, NDArray]:
+            action, value = self.choose_for_all(
+                states, seen.observation[:, None], seen.mask[:, None]
+            )
+            return np.asarray(action)[:, 0], np.asarray(value)[:, 0]
+
+        return choose
 
     @functools.cached_property
     def choose_for_all(self) -> Callable[..., tuple[Array, Array]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
+from valuetrack.api.arguments import check_count
 from valuetrack.api.pieces import Heartbeat, run_pieces, says_no
 from valuetrack.api.tensorboard import written_to
 from valuetrack.training.trainer import Trace
@@ -70,6 +71,13 @@ class Schedule:
     evaluate_every: int | None = None
     episodes: int = 5
     track_every: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what is no whole number of at least one."""
+        check_count("report_every", self.report_every, optional=True)
+        check_count("evaluate_every", self.evaluate_every, optional=True)
+        check_count("evaluation_episodes", self.episodes)
+        check_count("track_every", self.track_every)
 
 
 def train(

@@ -72,6 +72,10 @@ class Encoder(abc.ABC):
     def _encode(self, observation: Any, lead: Shape) -> NumberArray:
         """Encode one observation (``lead`` is empty) or a batch (``lead`` is its length)."""
 
+    def row(self, observations: Any, index: int) -> Any:
+        """Return one observation, not encoded, of what a vector environment returns."""
+        return observations[index]
+
     def _is_batch(self, observations: Any) -> bool:
         """Return whether this may be a batch as Gymnasium lays it out: an array."""
         return hasattr(observations, "shape")
@@ -157,6 +161,13 @@ class PartsEncoder(Encoder):
         self._check(observation)
         vectors = [part._encode(observation[key], lead) for key, part in self.parts]
         return np.concatenate(vectors, axis=-1)
+
+    def row(self, observations: Any, index: int) -> Any:
+        """Return one observation, not encoded, of what a vector environment returns."""
+        if not self._is_batch(observations):
+            return observations[index]
+        rows = {key: part.row(observations[key], index) for key, part in self.parts}
+        return rows if self.is_dict else tuple(rows.values())
 
     def _is_batch(self, observations: Any) -> bool:
         if self.is_dict:

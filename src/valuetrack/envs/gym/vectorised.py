@@ -16,7 +16,7 @@ is over: ``next`` is its last observation, ``current`` the first of the new one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -34,10 +34,19 @@ Seen = tuple[Any, Mapping[str, Any]]
 
 
 class Observed(NamedTuple):
-    """Encoded observations and masks of legal actions, one row per environment."""
+    """Encoded observations and masks of legal actions, one row per environment.
+
+    Attributes
+    ----------
+    observation, mask
+        Arrays whose first axis is that of the environments.
+    given : (index) -> observation
+        The observation as an environment returned it, for policies that are written for these.
+    """
 
     observation: NDArray
     mask: NDArray
+    given: Callable[[int], Any]
 
 
 class StepResult(NamedTuple):
@@ -161,7 +170,7 @@ class SequentialEnvs:
             if "action_mask" in info:
                 end = terminal is not None and bool(terminal[i])
                 mask[i] = _mask(info, self.num_actions, terminal=end)
-        return Observed(observation, mask)
+        return Observed(observation, mask, lambda index: seen[index][0])
 
 
 class WrappedVectorEnv:
@@ -239,7 +248,8 @@ class WrappedVectorEnv:
         self, observation: Any, info: Mapping[str, Any], terminal: NDArray | None = None
     ) -> Observed:
         encoded = self.encoder.encode_batch(observation, self.count)
-        return Observed(encoded, self._masks(info, terminal))
+        masks = self._masks(info, terminal)
+        return Observed(encoded, masks, lambda index: self.encoder.row(observation, index))
 
     def _final(
         self, current: Observed, info: Mapping[str, Any], over: NDArray, terminated: NDArray
@@ -257,7 +267,8 @@ class WrappedVectorEnv:
         for i in np.flatnonzero(over):
             observation[i] = self.encoder.encode(info["final_obs"][i])
             mask[i] = masks[i]
-        return Observed(observation, mask)
+        last = info["final_obs"]
+        return Observed(observation, mask, lambda i: last[i] if over[i] else current.given(i))
 
     def _masks(self, info: Mapping[str, Any], terminal: NDArray | None = None) -> NDArray:
         """Return all masks; ``_action_mask`` says which environments gave one in this step."""
@@ -280,4 +291,4 @@ def _choose_rows(which: NDArray, chosen: Observed, other: Observed) -> Observed:
     """Return the rows ``which`` of the one, and the remaining rows of the other."""
     observation, mask = other.observation.copy(), other.mask.copy()
     observation[which], mask[which] = chosen.observation[which], chosen.mask[which]
-    return Observed(observation, mask)
+    return Observed(observation, mask, lambda i: chosen.given(i) if which[i] else other.given(i))
