@@ -61,6 +61,7 @@ def test_v_values_have_no_axis_of_actions():
     assert one.samples.shape == (6,)
     assert two.samples.shape == (6, 2)
     assert f"{one.mean:.2f}" == f"{float(one.mean):.2f}"
+    assert repr(one).startswith("Estimate of one V-value from 6 samples")
     assert repr(two).startswith("Estimate of 2 V-values from 6 samples")
     with pytest.raises(ValueError, match="V-values choose no action"):
         one.policy_probabilities()

@@ -93,10 +93,7 @@ class Estimate:
     def __repr__(self) -> str:
         """Say what it is in a few lines."""
         count, *shape = self.samples.shape
-        values = np.array2string(self.mean, precision=4, threshold=8)
-        return (
-            f"Estimate of {' x '.join(map(str, shape or [1]))} {self.of.upper()}-values "
-            f"from {count} samples\n"
-            f"  what: {self.what}\n"
-            f"  mean: {values}"
-        )
+        name = f"{self.of.upper()}-value"
+        values = f"{' x '.join(map(str, shape))} {name}s" if shape else f"one {name}"
+        mean = np.array2string(self.mean, precision=4, threshold=8)
+        return f"Estimate of {values} from {count} samples\n  what: {self.what}\n  mean: {mean}"
