@@ -35,13 +35,6 @@ HANDLED = (
 """What a command may raise with a sentence for its user."""
 
 
-class Preset(enum.Enum):
-    """The two sets of choices on which code and paper differ."""
-
-    reference = "reference"
-    paper = "paper"
-
-
 class Backend(enum.Enum):
     """Who steps the environment."""
 
@@ -164,8 +157,8 @@ def reproduce(
         int | None, typer.Option(min=1, help="Environment steps of each seed, as in the paper.")
     ] = None,
     preset: Annotated[
-        Preset, typer.Option(help="What the tables were made with, or the equations as printed.")
-    ] = Preset.reference,
+        str, typer.Option(help="A preset of the experiment's file, such as reference or paper.")
+    ] = "reference",
     quick: Annotated[bool, typer.Option("--quick", help="A first look in minutes.")] = False,
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/... by default.")] = None,
     resume: Annotated[
@@ -195,7 +188,7 @@ def reproduce(
         seeds=seeds,
         first_seed=seed,
         steps=steps,
-        preset=preset.value,
+        preset=preset,
         quick=quick,
         out=out,
         resume=resume,
