@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from valuetrack.types import Array
+from valuetrack.types import Array, Scalar
 
 POLICY_UNIFORMS = 2
 """How many uniform numbers an epsilon-greedy action consumes."""
@@ -54,7 +54,7 @@ def uniform_legal(uniform: Array, mask: Array) -> Array:
     return jnp.argmax(legal > rank[..., None], axis=-1)
 
 
-def action_probabilities(q: Array, mask: Array, epsilon: Array | float) -> Array:
+def action_probabilities(q: Array, mask: Array, epsilon: Scalar) -> Array:
     """Return the epsilon-greedy probabilities of the actions; zeros where none is legal."""
     legal = mask.astype(q.dtype)
     even = legal / jnp.maximum(jnp.sum(legal, axis=-1, keepdims=True), 1.0)
@@ -62,7 +62,7 @@ def action_probabilities(q: Array, mask: Array, epsilon: Array | float) -> Array
     return epsilon * even + (1.0 - epsilon) * jnp.where(best & mask, 1.0, 0.0)
 
 
-def epsilon_greedy(uniforms: Array, q: Array, mask: Array, epsilon: Array | float) -> Array:
+def epsilon_greedy(uniforms: Array, q: Array, mask: Array, epsilon: Scalar) -> Array:
     """Take a random legal action with probability ``epsilon``, else the greedy legal one.
 
     ``uniforms`` has two numbers in [0, 1) along its last axis: whether to explore, and which

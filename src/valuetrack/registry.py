@@ -8,7 +8,6 @@ reports, ``valuetrack.load`` and the tables of options then know it.
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from valuetrack.agents.bootdqn import BootDQN as BootDQN
 from valuetrack.agents.dqn import DQN as DQN
@@ -20,20 +19,21 @@ from valuetrack.agents.sghmc import SGHMC as SGHMC
 from valuetrack.agents.sgld import SGLD as SGLD
 from valuetrack.agents.value_tracker import ValueTracker as ValueTracker
 from valuetrack.api.agent import Agent as Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.loading import load_agent
 from valuetrack.io import array_file, errors
 
-AGENTS: dict[str, type[Agent[Any]]] = {
+AGENTS: dict[str, type[AnyAgent]] = {
     kind.name: kind
     for kind in sorted(Agent.__subclasses__(), key=lambda kind: (not kind.is_sampler, kind.name))
     if kind is not ValueTracker  # which no command can give a policy
 }
 """The name in files and on the command line -> the class; the samplers first."""
-CLASSES: dict[str, type[Agent[Any]]] = {**AGENTS, ValueTracker.name: ValueTracker}
+CLASSES: dict[str, type[AnyAgent]] = {**AGENTS, ValueTracker.name: ValueTracker}
 """What a file may hold: the agents, and the tracker of a given policy's values."""
 
 
-def agent_type(name: str) -> type[Agent[Any]]:
+def agent_type(name: str) -> type[AnyAgent]:
     """Return the class of an algorithm by its name, in capitals or not."""
     kind = AGENTS.get(name.lower())
     if kind is None:
@@ -41,7 +41,7 @@ def agent_type(name: str) -> type[Agent[Any]]:
     return kind
 
 
-def load(path: str | os.PathLike[str], env: Any = None, policy: Any = None) -> Agent[Any]:
+def load(path: str | os.PathLike[str], env: object = None, policy: object = None) -> AnyAgent:
     """Load an agent from a file of :meth:`~valuetrack.api.agent.Agent.save`.
 
     ``env`` is needed if the agent was made without an id; given, it replaces the saved one.

@@ -30,7 +30,7 @@ from valuetrack.samplers.base import Info, Sampler
 from valuetrack.samplers.lktd import Latent
 from valuetrack.samplers.sghmc import Momentum
 from valuetrack.schedules import Schedule
-from valuetrack.training.evaluation import Choice, Episodes, values_key
+from valuetrack.training.evaluation import Choose, Episodes, values_key
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
 from valuetrack.types import Array, NDArray, Transition
@@ -204,9 +204,8 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         network = options.network(task, 1 if of_states else task.actions)
         form = state_value if of_states else sarsa
         sampler, names = SAMPLERS[options.sampler]
-        own = {name: getattr(options, name) for name in names}
         measurement = form(network.apply, options.gradient)
-        learner = build_learner(network, build_chain(sampler, measurement, options, **own))
+        learner = build_learner(network, build_chain(sampler, measurement, options, names))
         return learner._replace(
             act=lambda state, observation, mask, uniforms, epsilon: greedy(0.0 * mask, mask),
             acting_uniforms=BEHAVIOUR_UNIFORMS,
@@ -270,7 +269,7 @@ class ValueTracker(Agent[ValueTrackerOptions]):
                 raise PolicyError(NO_LEGAL_ACTION.format(f"a step before update {update}"))
         super().record(values, every)
 
-    def _choice(self, states: LearnerState, seed: int) -> Choice:
+    def _choice(self, states: LearnerState, seed: int) -> Choose:
         generator = np.random.default_rng([seed, 4])
         values = jax.jit(jax.vmap(lambda state, seen: self._values(state, seen[None])[0]))
 

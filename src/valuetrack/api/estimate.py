@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from valuetrack import posterior
-from valuetrack.posterior import IntervalKind, Pool
+from valuetrack.posterior import Interval, IntervalKind, Pool
 from valuetrack.types import NDArray
 
 INITIAL = "the initial parameters, not a posterior"
 """What the only sample is before the first update."""
-
-
-class Bounds(NamedTuple):
-    """The ends of an interval for every Q-value."""
-
-    low: NDArray
-    high: NDArray
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,7 +60,7 @@ class Estimate:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(np.sqrt(posterior.variance(self.pool)), self.samples.dtype)
 
-    def interval(self, level: float = 0.95, kind: IntervalKind = "credible") -> Bounds:
+    def interval(self, level: float = 0.95, kind: IntervalKind = "credible") -> Interval:
         """Return an interval for every Q-value.
 
         ``"credible"`` goes from quantile to quantile of the samples; ``"prediction"`` is as wide,
@@ -77,7 +70,7 @@ class Estimate:
         low, high = posterior.interval(self.pool, level, kind, centre=self.latest)
         if len(self.samples) < 2:
             low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-        return Bounds(low, high)
+        return Interval(low, high)
 
     def policy_probabilities(self, mask: npt.ArrayLike | None = None) -> NDArray:
         """Return how often each action is the greedy one among the samples, (..., actions).

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from valuetrack import posterior
 from valuetrack.types import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 POINTS = 400
 """How many records a figure shows at most."""
@@ -49,7 +53,7 @@ class Tracking:
         return np.asarray(total / count.reshape(-1, *(1,) * (total.ndim - 1)))
 
     def interval(
-        self, level: float = 0.95, window: int = 100, records: Any = None
+        self, level: float = 0.95, window: int = 100, records: npt.ArrayLike | None = None
     ) -> tuple[NDArray, NDArray]:
         """Return the sliding credible interval: quantiles of the last ``window`` records.
 
@@ -74,7 +78,7 @@ class Tracking:
         seed: int = 0,
         window: int = 100,
         level: float = 0.95,
-    ) -> Any:
+    ) -> Figure | None:
         """Draw the values of one state over the training; return the figure, or save it.
 
         Needs the extra ``plot``.

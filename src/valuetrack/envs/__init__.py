@@ -14,9 +14,6 @@ Importing this package registers its Gymnasium environments::
     import valuetrack.envs
 
     env = gymnasium.make("valuetrack/IndoorEscape-v0", walls=((3, 0), (3, 1)))
-
-To add an environment in JAX, write its file with ``@register("Its-v0")`` above the class, and
-import it below.
 """
 
 import gymnasium

@@ -64,8 +64,7 @@ def state_values(env: IndoorEscape, policy: npt.ArrayLike, discount: float = 0.9
     cells = np.flatnonzero(tables.legal.any(axis=1))
     chosen = _probabilities(policy, tables.legal, cells)
     P = np.zeros((len(chosen), len(chosen)))
-    for action in range(chosen.shape[1]):
-        P[cells, tables.next_cell[cells, action]] += chosen[cells, action]
+    np.add.at(P, (cells[:, None], tables.next_cell[cells]), chosen[cells])
     values = np.zeros(len(chosen))
     A = np.eye(len(cells)) - discount * P[np.ix_(cells, cells)]
     try:

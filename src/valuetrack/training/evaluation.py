@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,10 @@ from valuetrack.envs.base import Environment
 from valuetrack.envs.gym.vectorised import Observed, VectorisedEnvs
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.policies import NO_POLICY, greedy, masked_max, select
-from valuetrack.types import Array, NDArray
+from valuetrack.types import Array, NDArray, Scalar, Tree
 
-Choice = Callable[[Observed], tuple[NDArray, NDArray]]
-"""From what is observed on the host to actions and their values."""
+Choose = Callable[[Observed], tuple[NDArray, NDArray]]
+"""What is observed on the host -> the actions, and their values."""
 
 
 def values_key() -> Array:
@@ -39,9 +39,9 @@ class Episodes(NamedTuple):
         policy.
     """
 
-    returns: Any
-    discounted_returns: Any
-    start_values: Any
+    returns: Tree
+    discounted_returns: Tree
+    start_values: Tree
 
 
 def greedy_choice(
@@ -72,7 +72,7 @@ def choice(
 class _Played(NamedTuple):
     """Episodes under way in an environment written in JAX."""
 
-    envs: Any
+    envs: Tree
     returns: Array
     discounted: Array
     over: Array
@@ -80,14 +80,14 @@ class _Played(NamedTuple):
 
 
 def evaluate_compiled(
-    env: Environment[Any],
+    env: Environment[Tree],
     learner: Learner,
     state: LearnerState,
     key: Array,
     episodes: int,
     *,
     limit: int,
-    discount: Array | float,
+    discount: Scalar,
 ) -> Episodes:
     """Play episodes in an environment written in JAX.
 
@@ -105,7 +105,7 @@ def evaluate_compiled(
         for_env, for_policy = jnp.split(uniforms, [env.step_uniforms], axis=-1)
         return for_env, for_policy
 
-    def choose(envs: Any, uniforms: Array) -> tuple[Array, Array]:
+    def choose(envs: Tree, uniforms: Array) -> tuple[Array, Array]:
         observation, mask = jax.vmap(env.observe)(envs), jax.vmap(env.action_mask)(envs)
         return choice(learner, state, observation, mask, uniforms)
 
@@ -134,12 +134,17 @@ def evaluate_compiled(
 
 
 def evaluate_on_host(
-    choose: Choice, lanes: VectorisedEnvs, seeds: Any, episodes: int, *, limit: int, discount: float
+    choose: Choose,
+    lanes: VectorisedEnvs,
+    seeds: Sequence[int],
+    episodes: int,
+    *,
+    limit: int,
+    discount: float,
 ) -> Episodes:
     """Play the same number of episodes in every Gymnasium lane.
 
-    So short episodes do not count more often than long ones. ``choose`` takes what is observed, one
-    row per lane, and returns actions and their values. An episode longer than ``limit``
+    So short episodes do not count more often than long ones. An episode longer than ``limit``
     steps counts with what it has by then, and what follows as another one.
     """
     places = lanes.reset(seeds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,18 +20,17 @@ from valuetrack.interrupts import Uninterrupted
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.replay import HostRing, Layout, host_transitions
-from valuetrack.training.grouped_trainer import GroupedTrainer
 from valuetrack.training.trainer import (
-    COUNT_LIMIT,
     LEARNED,
     TRACE,
     Clock,
     Settings,
+    Trainer,
     read_clock,
     read_trace,
 )
 from valuetrack.training.update import Learned, start, update
-from valuetrack.types import Array, NDArray, Params, Transition
+from valuetrack.types import AnyArray, Array, NDArray, Params, Scalar, Transition, Tree
 
 STREAM = 0x7661_6C75_6574
 """The second word of the host generators' keys, so that no other use of a seed shares a stream."""
@@ -55,22 +54,12 @@ def _acting(state: LearnerState) -> LearnerState:
     return state._replace(sampler=_Acting(state.sampler.params), target=())
 
 
-class HostTrainer(GroupedTrainer):
-    """Seeds that learn side by side in environments of their own.
+class HostTrainer(Trainer):
+    """Seeds that learn side by side in Gymnasium environments.
 
-    It is a :class:`~valuetrack.training.trainer.Trainer`, which says what its methods do.
-
-    Parameters
-    ----------
-    learner, settings
-        Who learns, and how acting and learning take turns.
-    envs
-        ``settings.environments`` environments per seed, those of one seed side by side.
-    seeds
-        The seeds.
-    policy
-        Chooses the actions in place of the learner; ``settings.exploration`` lays random actions
-        over it.
+    ``envs`` are ``settings.environments`` environments per seed, those of one seed side by side.
+    A ``policy`` chooses the actions in place of the learner; ``settings.exploration`` lays random
+    ones over it.
     """
 
     def __init__(
@@ -86,7 +75,8 @@ class HostTrainer(GroupedTrainer):
                 f"{len(seeds)} seeds with {settings.environments} environments each need "
                 f"{len(seeds) * settings.environments} environments, not {envs.count}."
             )
-        super().__init__(learner, settings, seeds)
+        shape, dtype = tuple(envs.encoder.shape), np.dtype(envs.encoder.dtype)
+        super().__init__(learner, settings, Layout(shape, dtype, envs.num_actions), seeds)
         self.envs, self._policy = envs, policy
         self._owner = np.arange(envs.count) // settings.environments
         self._drawn, self._drawn_block = np.zeros(0, np.float32), -1
@@ -99,9 +89,7 @@ class HostTrainer(GroupedTrainer):
         self._learned: list[Learned] = self._groups.start(
             begin, [(part,) for part in self._groups.split(keys[:, 1])]
         )
-        encoder = envs.encoder
-        layout = Layout(tuple(encoder.shape), np.dtype(encoder.dtype), envs.num_actions)
-        self.replay = HostRing(layout, len(self.seeds), settings.ring_capacity)
+        self.replay = HostRing(self.layout, len(self.seeds), settings.ring_capacity)
         self._act = self._groups.compile(self._act_one, in_axes=(0, 0, 0, 0, None))
         self._compile(self._encoded(None))
         self._begin_episodes()
@@ -110,22 +98,11 @@ class HostTrainer(GroupedTrainer):
     def _parts(self) -> list[Learned]:
         return self._learned
 
-    @property
-    def longest_run(self) -> int:
-        """How many cycles one run may have; none is too long here."""
-        return COUNT_LIMIT - 1
-
     def track(self, observations: NDArray | None) -> None:
         """Return the values at these observations from now on; ``None`` for no values."""
         tracked = self._encoded(observations)
         if not np.array_equal(tracked, self.tracked):
             self._compile(tracked)
-
-    def _encoded(self, observations: NDArray | None) -> NDArray:
-        encoder = self.envs.encoder
-        if observations is None:
-            return np.zeros((0, *encoder.shape), encoder.dtype)
-        return np.asarray(observations, encoder.dtype)
 
     def _compile(self, tracked: NDArray) -> None:
         self.tracked = tracked
@@ -314,7 +291,7 @@ class HostTrainer(GroupedTrainer):
     ) -> tuple[Learned, Array, Array]:
         """Make the updates of a cycle for one seed."""
 
-        def update_once(carry: tuple[Learned, Array], batch: Transition) -> Any:
+        def update_once(carry: tuple[Learned, Array], batch: Transition) -> Tree:
             learned, done = carry
             update_key = jax.random.fold_in(key, done)
             learned, residual = update(
@@ -334,7 +311,7 @@ class HostTrainer(GroupedTrainer):
         return np.concatenate([np.moveaxis(_whole(parts), 0, 1) for parts in values])
 
 
-def explored(actions: NDArray, mask: NDArray, uniforms: NDArray, epsilon: Any) -> NDArray:
+def explored(actions: NDArray, mask: NDArray, uniforms: NDArray, epsilon: Scalar) -> NDArray:
     """Replace actions by random legal ones with probability epsilon.
 
     Of the uniform numbers, the first says whether to explore, and the second where to.
@@ -347,6 +324,6 @@ def explored(actions: NDArray, mask: NDArray, uniforms: NDArray, epsilon: Any) -
     return taken
 
 
-def _whole(parts: Sequence[Any]) -> NDArray:
+def _whole(parts: Sequence[AnyArray]) -> NDArray:
     """Put the groups' parts together, as an array of the host."""
     return np.concatenate([np.asarray(part) for part in parts])
