@@ -18,6 +18,7 @@ PROMISES = {
     "samplers_alone": (r"finite: True", ()),
     "track_values": (r"upright -?\d", ("tracking.npz", "tracking.png")),
     "train_and_ask": (r"95 % between", ()),
+    "value_of_a_policy": (r"upright: V = -?\d[\s\S]*discounted return \d", ()),
 }
 """What each example prints, and the files that it leaves behind."""
 

@@ -68,6 +68,10 @@ class Learner(NamedTuple):
     """How many sets of values one state gives."""
     acting_uniforms: int = POLICY_UNIFORMS
     """How many uniform numbers one action consumes."""
+    policy: Callable[[Array, Array, Array], Array] | None = None
+    """(observations, masks, uniforms) -> actions: a policy that is given and whose values are
+    learned. SARSA takes its next action from it, whatever the behaviour does beside it. ``None``
+    where the learner acts on its own values."""
 
 
 def build_learner(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Literal
 
@@ -121,8 +121,23 @@ def sampling_learner(
         "expected_sarsa": expected_sarsa,
     }
     own = type(options).model_fields.keys() - SamplerOptions.model_fields.keys()
-    chain = sampler(
-        forms[options.form](network.apply),
+    return build_learner(
+        network,
+        build_chain(sampler, forms[options.form](network.apply), options, own),
+        target_every=None if options.form == "sarsa" else options.target_every,
+        exploration=exploration_by_update(options),
+    )
+
+
+def build_chain(
+    sampler: Callable[..., Sampler],
+    measurement: Measurement,
+    options: SamplerOptions,
+    own: Iterable[str],
+) -> Sampler:
+    """Build a posterior sampler for a measurement model; ``own`` names its own options."""
+    return sampler(
+        measurement,
         options.prior(),
         step_size=as_rate(options.step_size),
         pseudo_population=options.pseudo_population,
@@ -131,12 +146,6 @@ def sampling_learner(
         inner_power=options.inner_power,
         likelihood_weight=options.likelihood_weight,
         **{name: getattr(options, name) for name in own},
-    )
-    return build_learner(
-        network,
-        chain,
-        target_every=None if options.form == "sarsa" else options.target_every,
-        exploration=exploration_by_update(options),
     )
 
 

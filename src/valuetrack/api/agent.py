@@ -26,7 +26,7 @@ from valuetrack.io import array_file
 from valuetrack.learner import Learner, LearnerState, Task
 from valuetrack.posterior import Pool
 from valuetrack.training.compiled_trainer import CompiledTrainer
-from valuetrack.training.evaluation import Episodes, evaluate_on_host
+from valuetrack.training.evaluation import Choose, Episodes, evaluate_on_host
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
 from valuetrack.types import Keywords, NDArray
@@ -70,6 +70,8 @@ class Agent(Generic[OptionsType]):
     """Whether its samples are draws from a posterior."""
     sample_name: ClassVar[str] = "recent iterates of the optimiser, not a posterior"
     """What its samples are."""
+    _given: tuple[object, ...] = ()
+    """What it was made with besides the environment and the options."""
 
     @staticmethod
     def build(task: Task, options: Any) -> Learner:
@@ -79,7 +81,7 @@ class Agent(Generic[OptionsType]):
     def __init_subclass__(cls) -> None:
         """Let editors and ``help`` show the options as keyword arguments."""
         super().__init_subclass__()
-        cls.__signature__ = with_options(Agent.__init__, cls.options_type)  # type: ignore[attr-defined]
+        cls.__signature__ = with_options(cls.__init__, cls.options_type)  # type: ignore[attr-defined]
 
     def __init__(
         self,
@@ -97,12 +99,15 @@ class Agent(Generic[OptionsType]):
         self.options: OptionsType = parse(self.options_type, options, type(self).__name__)
         count = len(self.seeds) * self.options.environments
         self.env = AgentEnvironment(env, env_options or {}, backend, count)
-        self.learner: Learner = self.build(self.task, self.options)
+        self.learner = self._make_learner()
         self._queries = Queries(self.learner, self.env.in_jax)
         self._random = np.random.default_rng([self.seeds[0], 2])
         self._records: list[tuple[NDArray, NDArray, NDArray]] = []
         self._tracked: NDArray | None = None
         self.trainer: Trainer = self._make_trainer()
+
+    def _make_learner(self) -> Learner:
+        return self.build(self.task, self.options)
 
     def _make_trainer(self) -> Trainer:
         how = settings.settings_of(self.options, self.learner, len(self.seeds))
@@ -167,14 +172,9 @@ class Agent(Generic[OptionsType]):
             :meth:`tracking`. Other observations than before begin a new record.
         """
         check_count("total_timesteps", total_timesteps)
-        check_count("report_every", report_every, optional=True)
-        check_count("evaluate_every", evaluate_every, optional=True)
-        check_count("evaluation_episodes", evaluation_episodes)
-        check_count("track_every", track_every)
-        if evaluate_every:
-            self.env.check_evaluation()
-        self._start_tracking(track)
         schedule = training.Schedule(report_every, evaluate_every, evaluation_episodes, track_every)
+        self._check_learning(schedule)
+        self._start_tracking(track)
         training.train(
             self,
             total_timesteps,
@@ -260,17 +260,13 @@ class Agent(Generic[OptionsType]):
         states, discount = self.trainer.states, self.options.discount
         if self.env.in_jax is not None:
             return self._queries.play(states, seed, episodes, discount)
-
-        def choose(observation: NDArray, mask: NDArray) -> tuple[NDArray, NDArray]:
-            chosen = self._queries.choose_for_all(states, observation[:, None], mask[:, None])
-            action, value = (np.asarray(part)[:, 0] for part in chosen)
-            return action, value
-
         envs = self.env.for_evaluation(len(self.seeds))
         starts = (np.random.SeedSequence([seed, 1]).generate_state(envs.count) >> 1).tolist()
-        return evaluate_on_host(
-            choose, envs, starts, episodes, limit=EPISODE_LIMIT, discount=discount
-        )
+        choose, limit = self._choice(states, seed), EPISODE_LIMIT
+        return evaluate_on_host(choose, envs, starts, episodes, limit=limit, discount=discount)
+
+    def _choice(self, states: LearnerState, seed: int) -> Choose:
+        return self._queries.greedily(states)
 
     def tracking(self) -> Tracking:
         """Return the values recorded so far; see ``track`` of :meth:`learn`."""
@@ -339,6 +335,7 @@ class Agent(Generic[OptionsType]):
         """Return an agent of its own that has learned the same; on the host it starts episodes."""
         twin = type(self)(
             self.env.copied(),
+            *self._given,
             seed=self.seeds[0],
             seeds=len(self.seeds),
             env_options=self.env.options,
@@ -357,6 +354,10 @@ class Agent(Generic[OptionsType]):
             f"{type(self).__name__} cannot be pickled; write it with agent.save(path) and read it "
             "with valuetrack.load(path)."
         )
+
+    def _check_learning(self, schedule: training.Schedule) -> None:
+        if schedule.evaluate_every:
+            self.env.check_evaluation()
 
     def _start_tracking(self, observations: Observation | None) -> None:
         if observations is None:

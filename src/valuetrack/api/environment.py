@@ -47,7 +47,7 @@ class AgentEnvironment:
                 "env_options are for an environment given by its id; this one is made already, "
                 "or by a function of yours."
             )
-        self.in_jax = _in_jax(env, self.options, backend)
+        self.in_jax = find_in_jax(env, self.options, backend)
         self.in_python: VectorisedEnvs | None = None
         if self.in_jax is None:
             self.in_python = make_vectorised(env, count, **self.options)
@@ -95,8 +95,7 @@ class AgentEnvironment:
     def task(self) -> Task:
         """What an agent must know of it."""
         if self.in_python is None:
-            spec = ObservationSpec.of_env(self.in_jax)
-            return Task(spec.shape, spec.is_image, int(self.in_jax.num_actions))
+            return task_in_jax(self.in_jax)
         encoder = self.in_python.encoder
         return Task(encoder.shape, encoder.is_image, self.in_python.num_actions)
 
@@ -187,7 +186,20 @@ def _encode_array(observation: Observation, spec: ObservationSpec) -> tuple[NDAr
     return (array[None] if single else array), single
 
 
-def _in_jax(env: GivenEnvironment, options: Keywords, backend: Backend) -> GivenEnvironment:
+def task_in_jax(env: GivenEnvironment) -> Task:
+    """Return what an agent must know of an environment in JAX."""
+    spec = ObservationSpec.of_env(env)
+    return Task(spec.shape, spec.is_image, int(env.num_actions))
+
+
+def only_in_jax(env: GivenEnvironment) -> bool:
+    """Return whether an environment in JAX has no twin that runs in Python."""
+    return not isinstance(env, str) or env not in gymnasium.registry
+
+
+def find_in_jax(
+    env: GivenEnvironment, options: Mapping[str, Any], backend: Backend
+) -> GivenEnvironment:
     """Return the environment in JAX if there is one and it is wanted."""
     if backend not in get_args(Backend):
         raise ValueError(f"backend is one of {', '.join(get_args(Backend))}, not {backend!r}.")
@@ -196,7 +208,7 @@ def _in_jax(env: GivenEnvironment, options: Keywords, backend: Backend) -> Given
             raise ValueError("An environment written in JAX takes the compiled trainer.")
         return env() if isinstance(env, type) else env
     build = find(env) if isinstance(env, str) else None
-    if backend == "host" and build is not None and env not in gymnasium.registry:
+    if backend == "host" and build is not None and only_in_jax(env):
         raise ValueError("An environment written in JAX takes the compiled trainer.")
     if backend != "host" and build is not None:
         try:

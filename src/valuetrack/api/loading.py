@@ -16,6 +16,7 @@ from gymnasium.vector import VectorEnv
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.environment import Backend
 from valuetrack.api.options import Options, parse, tuples
+from valuetrack.api.policy import PolicyError
 from valuetrack.api.settings import memory_of_machine, settings_of
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.io.arrays import Arrays, from_arrays
@@ -51,11 +52,17 @@ class Saved(NamedTuple):
 
 
 def load_agent(
-    kind: type[AgentType], path: Path, arrays: Arrays, description: Keywords, env: object
+    kind: type[AgentType],
+    path: Path,
+    arrays: Arrays,
+    description: Keywords,
+    env: object,
+    given: tuple[object, ...] = (),
 ) -> AgentType:
     """Make an agent of a class from the content of a model file.
 
-    ``env`` replaces the saved environment, unless it is ``None``.
+    ``env`` replaces the saved environment, unless it is ``None``; ``given`` is what else the class
+    takes besides options: the policy of a tracker.
 
     Raises
     ------
@@ -78,7 +85,7 @@ def load_agent(
         raise
     except (*UNFIT, *UNUSABLE) as error:
         raise file_error(path, f"cannot be used: {_told(error)}") from error
-    agent = _make(kind, path, saved, env)
+    agent = _make(kind, path, saved, env, given)
     try:
         _check_task(path, saved.task, agent.task)
         _restore(path, agent, arrays, saved, env)
@@ -179,7 +186,9 @@ def _check_environments(
         )
 
 
-def _make(kind: type[AgentType], path: Path, saved: Saved, env: object) -> AgentType:
+def _make(
+    kind: type[AgentType], path: Path, saved: Saved, env: object, given: tuple[object, ...]
+) -> AgentType:
     """Make the agent in the saved environment, or in the given one."""
     as_saved = _as_saved(saved, env)
     place = saved.env if as_saved else env
@@ -189,12 +198,15 @@ def _make(kind: type[AgentType], path: Path, saved: Saved, env: object) -> Agent
     try:
         return kind(
             place,
+            *given,
             seed=saved.seeds[0],
             seeds=len(saved.seeds),
             backend=backend,
             env_options=saved.env_options if as_saved else None,
             **saved.options,
         )
+    except PolicyError:  # in the policy that the user gives
+        raise
     except caught as error:
         if isinstance(error, EnvironmentFailedError) and not as_saved:
             raise
@@ -224,6 +236,8 @@ def _restore(path: Path, agent: AnyAgent, arrays: Arrays, saved: Saved, env: obj
         else:  # what another kind of trainer has learned; its environment is not needed
             learned = from_arrays(arrays, agent.trainer.learned, LEARNED)
             agent.trainer.adopt(learned, read_clock(arrays))
+    except PolicyError:
+        raise
     except UNFIT as error:
         raise _damaged(path, f"its arrays do not fit ({_told(error)})") from error
     except UNUSABLE as error:

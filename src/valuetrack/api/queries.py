@@ -15,7 +15,9 @@ import numpy as np
 
 from valuetrack import rng
 from valuetrack.envs.base import Environment
+from valuetrack.envs.gym.vectorised import Observed
 from valuetrack.learner import Learner, LearnerState
+from valuetrack.training import evaluation
 from valuetrack.training.evaluation import Episodes, evaluate_compiled, greedy_choice, values_key
 from valuetrack.types import Array, NDArray, Params, Tree
 
@@ -84,6 +86,16 @@ class Queries:
         keys = jax.random.split(jax.random.fold_in(rng.key(seed), 1), count)
         played = self._play(states, keys, episodes, discount)
         return Episodes(*(np.asarray(part, np.float64) for part in played))
+
+    def greedily(self, states: LearnerState) -> evaluation.Choose:
+        """Return how to act greedily with all seeds, each in an environment on the host."""
+
+        def choose(seen: Observed) -> tuple[NDArray, NDArray]:
+            batches = seen.observation[:, None], seen.mask[:, None]
+            action, value = self.choose_for_all(states, *batches)
+            return np.asarray(action)[:, 0], np.asarray(value)[:, 0]
+
+        return choose
 
     def _values_in_block(self, state: LearnerState, observations: Array) -> Array:
         return jnp.moveaxis(self.learner.values(values_key(), state, observations), 1, 0)

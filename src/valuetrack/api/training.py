@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
+from valuetrack.api.arguments import check_count
 from valuetrack.api.pieces import Heartbeat, run_pieces
 from valuetrack.api.tensorboard import written_to
 from valuetrack.training.trainer import Trace
@@ -63,6 +64,13 @@ class Schedule:
     """How often greedy episodes are played (``None`` for never), and how many."""
     track_every: int = 1
     """Tracked values are recorded after every this many updates."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no whole number of at least one."""
+        check_count("report_every", self.report_every, optional=True)
+        check_count("evaluate_every", self.evaluate_every, optional=True)
+        check_count("evaluation_episodes", self.episodes)
+        check_count("track_every", self.track_every)
 
 
 def train(

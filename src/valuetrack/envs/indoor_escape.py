@@ -21,6 +21,7 @@ from jax.scipy.special import ndtri
 from numpy.typing import NDArray
 
 from valuetrack.envs.base import FLOAT32, Shape, Step
+from valuetrack.envs.policy_evaluation import action_values
 from valuetrack.envs.registry import register
 from valuetrack.types import Array, DType
 
@@ -260,28 +261,12 @@ def optimal_q(
     This is not the best among all epsilon-greedy policies, which would also weigh where a random
     action may lead. For epsilon > 0 the tied actions differ slightly in value, hence ``ties``.
     """
-    for name, value in (("epsilon", epsilon), ("discount", discount)):
-        if not 0.0 <= value <= 1.0:
-            raise ValueError(f"{name} must lie in [0, 1], but is {value}.")
+    if not 0.0 <= epsilon <= 1.0:
+        raise ValueError(f"epsilon must lie in [0, 1], but is {epsilon}.")
     legal = env._tables.legal
     greedy = optimal_policy_probabilities(env, ties)
     policy = (1.0 - epsilon) * greedy + epsilon * _spread(legal)
-    next_values = _state_values(env, policy, discount)[env._tables.next_cell]
-    return QValues(np.where(legal, env.reward_mean + discount * next_values, np.nan), legal.copy())
-
-
-def _state_values(
-    env: IndoorEscape, policy: NDArray[np.float64], discount: float
-) -> NDArray[np.float64]:
-    """Solve (I - discount * P) V = reward_mean over the cells where the agent acts; V = 0 else."""
-    tables = env._tables
-    cells = np.flatnonzero(tables.legal.any(axis=1))
-    P = np.zeros((len(policy), len(policy)))
-    np.add.at(P, (cells[:, None], tables.next_cell[cells]), policy[cells])
-    values = np.zeros(len(policy))
-    A = np.eye(len(cells)) - discount * P[np.ix_(cells, cells)]
-    values[cells] = np.linalg.solve(A, np.full(len(cells), env.reward_mean))
-    return values
+    return QValues(action_values(env, policy, discount), legal.copy())
 
 
 def _spread(chosen: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -161,14 +161,17 @@ class Loop:
         # which is a fresh start if the episode is over: both in one pass through the network.
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), after.state, fresh)
         actions = self._choose(learner, both, jnp.tile(drawn.policy, (2, 1)), step)
+        next_mask, next_action = jax.vmap(self.env.action_mask)(after.state), actions[:count]
+        if self.learner.policy is not None:  # the behaviour may explore beside it
+            next_action = self.learner.policy(after.observation, next_mask, drawn.policy)
         transition = Transition(
             observation=jax.vmap(self.env.observe)(env),
             action=action,
             reward=after.reward,
             discount=discount_of(self.settings.discount, after.terminated),
             next_observation=after.observation,
-            next_action=actions[:count],
-            next_mask=jax.vmap(self.env.action_mask)(after.state),
+            next_action=next_action,
+            next_mask=next_mask,
         )
         go_on = jax.tree.map(lambda f, s: jnp.where(_like(over, f), f, s), fresh, after.state)
         action = jnp.where(over, actions[count:], actions[:count])

@@ -70,6 +70,10 @@ class Encoder(abc.ABC):
     def _encode(self, observation: object, lead: Shape) -> NDArray:
         """Encode one observation (``lead`` is empty) or a batch (``lead`` is its length)."""
 
+    def row(self, observations: Any, index: int) -> object:
+        """Return one observation, not encoded, of what a vector environment returns."""
+        return observations[index]
+
     def _is_batch(self, observations: object) -> bool:
         """Return whether this may be a batch as Gymnasium lays it out: an array."""
         return hasattr(observations, "shape")
@@ -138,6 +142,13 @@ class PartsEncoder(Encoder):
         self._check_parts(observation)
         vectors = [part._encode(observation[key], lead) for key, part in self.parts]
         return np.concatenate(vectors, axis=-1)
+
+    def row(self, observations: Any, index: int) -> object:
+        """Return one observation, not encoded, of what a vector environment returns."""
+        if not self._is_batch(observations):
+            return observations[index]
+        rows = {key: part.row(observations[key], index) for key, part in self.parts}
+        return rows if self.is_dict else tuple(rows.values())
 
     def _is_batch(self, observations: object) -> bool:
         if self.is_dict:

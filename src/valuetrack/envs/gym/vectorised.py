@@ -17,7 +17,7 @@ is over: ``next`` is its last observation, ``current`` the first of the new one.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -38,6 +38,8 @@ class Observed(NamedTuple):
 
     observation: NDArray
     mask: Bools
+    given: Callable[[int], object]
+    """(index) -> the observation as the environment returned it, for policies written for these."""
 
 
 class StepResult(NamedTuple):
@@ -165,7 +167,7 @@ class SequentialEnvs(VectorisedEnvs):
         for i, (raw, _) in enumerate(seen):
             observation[i] = self.encoder.encode(raw)
         infos = [(i, info) for i, (_, info) in enumerate(seen) if "action_mask" in info]
-        return Observed(observation, self._masks(infos, terminal))
+        return Observed(observation, self._masks(infos, terminal), lambda i: seen[i][0])
 
 
 class WrappedVectorEnv(VectorisedEnvs):
@@ -245,16 +247,17 @@ class WrappedVectorEnv(VectorisedEnvs):
                 f"The environment {guards.name_of(self.envs)} starts anew in the step that ends an "
                 'episode, but does not tell where that ended; give it in info["final_obs"].'
             )
-        last = np.empty_like(current.observation)
+        last, given = np.empty_like(current.observation), info["final_obs"]
         for i in np.flatnonzero(over):
-            last[i] = self.encoder.encode(info["final_obs"][i])
+            last[i] = self.encoder.encode(given[i])
         masks = self._masks(self._infos(info.get("final_info", {})), terminated)
-        return _choose_rows(over, Observed(last, masks), current)
+        return _choose_rows(over, Observed(last, masks, lambda i: given[i]), current)
 
     def _observed(self, seen: Seen, terminal: Bools) -> Observed:
         observation, info = seen
         encoded = self.encoder.encode_batch(observation, self.count)
-        return Observed(encoded, self._masks(self._infos(info), terminal))
+        masks = self._masks(self._infos(info), terminal)
+        return Observed(encoded, masks, lambda i: self.encoder.row(observation, i))
 
     def _infos(self, info: Info) -> Iterable[tuple[int, Info]]:
         """Return the infos that hold a mask; ``_action_mask`` says in which environments."""
@@ -268,4 +271,4 @@ def _choose_rows(which: Bools, chosen: Observed, other: Observed) -> Observed:
     """Return the rows ``which`` of the one, and the remaining rows of the other."""
     observation, mask = other.observation.copy(), other.mask.copy()
     observation[which], mask[which] = chosen.observation[which], chosen.mask[which]
-    return Observed(observation, mask)
+    return Observed(observation, mask, lambda i: (chosen if which[i] else other).given(i))
