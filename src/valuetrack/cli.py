@@ -124,19 +124,27 @@ def check(
     ] = 4096,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same table.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="One row for each sampler only.")] = False,
+    rates: Annotated[
+        bool, typer.Option("--rates", help="Weighted averages under decreasing steps instead.")
+    ] = False,
 ) -> None:
     """Compare every sampler with the exact law it must have on a linear-Gaussian model.
 
-    Exits with 1 if a sampler departs from its law.
+    With --rates, compare weighted averages under decreasing steps with their exact errors. Exits
+    with 1 if a sampler departs from its law.
 
     Examples
     --------
       valuetrack check --quick
+
+      valuetrack check --rates --out runs/rates
     """
     with Uninterrupted():
-        from valuetrack.checks import report  # noqa: PLC0415  (keeps --help fast)
+        from valuetrack.checks import rates as decreasing  # noqa: PLC0415  (keeps --help fast)
+        from valuetrack.checks import report  # noqa: PLC0415
 
-    if not report.run_check(out, chains=chains, seed=seed, quick=quick, console=make_console()):
+    run = decreasing.run_rates if rates else report.run_check
+    if not run(out, chains=chains, seed=seed, quick=quick, console=make_console()):
         raise typer.Exit(FAILED)
 
 

@@ -151,8 +151,8 @@ def write_all(
 ) -> Iterator[Path]:
     """Write the results and the figures; yield each path when the file is there."""
     document = json.dumps(as_json(rows, chains=chains, seed=seed), indent=1, ensure_ascii=False)
-    yield _write(out / "check.json", (document + "\n").encode())
-    yield _write(out / "check.md", as_markdown(rows).encode())
+    yield write(out / "check.json", (document + "\n").encode())
+    yield write(out / "check.md", as_markdown(rows).encode())
     try:
         from valuetrack.checks import figures  # noqa: PLC0415  (matplotlib is an extra)
     except ModuleNotFoundError as error:
@@ -161,7 +161,7 @@ def write_all(
         console.print(PLOT_HINT, style="yellow", markup=False)
         return
     for name, content in figures.render_all(rows):
-        yield _write(out / name, content)
+        yield write(out / name, content)
 
 
 def as_json(rows: Sequence[Row], *, chains: int, seed: int) -> dict[str, Any]:
@@ -219,6 +219,7 @@ def prepare_directory(out: Path) -> None:
         pass
 
 
-def _write(path: Path, content: bytes) -> Path:
+def write(path: Path, content: bytes) -> Path:
+    """Write a file whole or not at all, and return its path."""
     write_atomically(path, lambda file: file.write(content))
     return path

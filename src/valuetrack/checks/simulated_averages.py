@@ -13,18 +13,25 @@ from valuetrack import priors, samplers, schedules
 from valuetrack.checks import decreasing_steps as exact
 from valuetrack.checks import linear_gaussian as lg
 from valuetrack.checks.cases import double_precision
-from valuetrack.checks.decreasing_steps import BATCH, Setting
+from valuetrack.checks.decreasing_steps import BATCH, Errors, Setting
 from valuetrack.checks.linear_gaussian import LinearGaussian, Matrix
 from valuetrack.samplers.base import Sampler
 from valuetrack.types import Array
 
 
-class Averages(NamedTuple):
-    """The weighted averages of many chains, (checkpoints, chains), minus their expectation."""
+class Simulated(NamedTuple):
+    """What chains say of the errors, with the names of :class:`~.decreasing_steps.Errors`.
+
+    ``z`` is by how many standard errors the last of each differs from the exact one, where that is
+    known.
+    """
 
     checkpoints: Matrix
-    value: Matrix
-    square: Matrix
+    value_bias: Matrix
+    value_mse: Matrix
+    square_bias: Matrix
+    square_mse: Matrix
+    z: dict[str, float]
 
 
 class _Chain(NamedTuple):
@@ -36,19 +43,35 @@ class _Chain(NamedTuple):
     square: Array
 
 
-def simulate(setting: Setting, *, chains: int, checkpoints: Sequence[int], seed: int) -> Averages:
-    """Run chains from the same start and average them with their steps as weights.
+def simulate(
+    setting: Setting, *, chains: int, checkpoints: Sequence[int], seed: int, errors: Errors
+) -> Simulated:
+    """Run chains from the same start, average each with its steps as weights, and compare.
 
     The samplers are those of :mod:`valuetrack.samplers`, with
-    :func:`valuetrack.schedules.polynomial`. Every chain has data and a memory of its own.
+    :func:`valuetrack.schedules.polynomial`. Every chain has data and a memory of its own. The last
+    of the ``checkpoints`` must be among those of the exact ``errors``.
     """
     model = exact.corridor()
     ends = np.unique(np.asarray(checkpoints, dtype=np.int64))
     with double_precision():
         keys = jax.random.split(jax.random.key(seed), chains)
         value, square = jax.device_get(_run(setting, model, keys, ends))
-    truth = float(exact.directions(model).variance.mean())
-    return Averages(ends, value.T, square.T - truth)
+    square = square - exact.directions(model).variance.mean()
+    found = {
+        "value_bias": value,
+        "value_mse": value**2,
+        "square_bias": square,
+        "square_mse": square**2,
+    }
+    at = int(np.flatnonzero(errors.checkpoints == ends[-1])[0])
+    expected = {name: float(getattr(errors, name)[at]) for name in found}
+    z = {
+        name: float((x[:, -1].mean() - expected[name]) / (x[:, -1].std(ddof=1) / np.sqrt(chains)))
+        for name, x in found.items()
+        if np.isfinite(expected[name])
+    }
+    return Simulated(ends, **{name: x.mean(axis=0) for name, x in found.items()}, z=z)
 
 
 def build(setting: Setting, model: LinearGaussian) -> Sampler:
