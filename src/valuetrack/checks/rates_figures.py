@@ -54,7 +54,12 @@ def rates_figure(curves: list[Curve]) -> Figure:
             _line(axes[1, column], curve, "value_mse", first)
         wanted, fresh = rates.predicted(power), here[0].errors
         _guide(axes[0, column], fresh.checkpoints, fresh.square_bias / scale, wanted.bias)
-        _guide(axes[1, column], fresh.checkpoints, fresh.value_mse / first, wanted.mse)
+        lowest = here[1].errors.value_mse / first
+        _guide(axes[1, column], fresh.checkpoints, lowest, wanted.mse)
+        floor = abs(exact.limit_of_lktd(exact.corridor())) / scale
+        axes[0, column].axhline(
+            floor, color=GREEN, lw=1, ls=(0, (1, 1.5)), zorder=1, label="where LKTD's bias ends"
+        )
         axes[0, column].set_title(f"ε = ε₀ / k^{rates.POWER_NAMES[power]}")
         axes[1, column].set_xlabel("updates T")
     axes[0, 0].set_ylabel("|bias| of the average of (V − m)²,\nover its expectation")
@@ -96,6 +101,7 @@ def _guide(ax: Axes, T: Any, values: Any, power: float) -> None:
     ax.annotate(
         f"T^{power:.2f}", (T[late][middle], line[middle]), (-4, -4), textcoords="offset points",
         ha="right", va="top", color=INK, fontsize=9.5,
+        bbox={"fc": "white", "ec": "none", "pad": 0.8}, zorder=2.5,
     )  # fmt: skip
 
 
