@@ -25,6 +25,9 @@ def options(description: str | None, out: str) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=Path(out), help="folder for the results")
     parser.add_argument("--quick", action="store_true", help="small, to see that it runs")
+    parser.add_argument(
+        "--steps", type=int, default=300_000, help="environment steps of a training"
+    )
     parser.add_argument("--redraw", action="store_true", help="draw again what is in the folder")
     return parser.parse_args()
 

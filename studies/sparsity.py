@@ -1,8 +1,8 @@
-"""Does the mixture prior make the network sparse, and the policy robust?
+"""Whether the mixture prior makes the network sparse, and the policy robust.
 
-The paper puts (1 - lambda) N(0, 0.05^2) + lambda N(0, 0.5^2) on every parameter of the indoor escape's
-network "to achieve sparse deep neural network", which "enhances the robustness of the learned policy".
-This study trains LKTD with that prior and with N(0, 0.5^2) alone (rows `reference` and
+The paper puts (1 - lambda) N(0, 0.05^2) + lambda N(0, 0.5^2) on every parameter of the indoor
+escape's network, to make it sparse, and says that sparsity makes the learned policy robust. This
+study trains LKTD with that prior and with N(0, 0.5^2) alone (rows `reference` and
 `gaussian-prior` of experiments/indoor_escape_forms.toml) and asks, for both: how many parameters
 belong to the narrow part, how large the error of Q and the credible interval are, what is left of
 values and policy after pruning, and what the policy earns if one action in five is random.
@@ -10,8 +10,8 @@ values and policy after pruning, and what the policy earns if one action in five
 A parameter's responsibility is the probability of the narrow part given its value. It is a
 decreasing function of the absolute value, so at one point of the parameter space it prunes in the
 very order of magnitude. The two criteria here can differ because one is the mean of the
-responsibility over the pool's samples, the other the magnitude of the pool's mean. Pruning at random
-is the control. A pruned parameter is zero in every sample.
+responsibility over the pool's samples, the other the magnitude of the pool's mean. Pruning at
+random is the control. A pruned parameter is zero in every sample.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import jax
 import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
-from common import options, read, trained, write
 from jax.flatten_util import ravel_pytree
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from common import options, read, trained, write
 from valuetrack import posterior
 from valuetrack.checks.figures import BLUE, GREY, INK, ORANGE, STYLE
 from valuetrack.envs.indoor_escape import (
@@ -40,7 +40,11 @@ from valuetrack.metrics import value_metrics
 WIDE, NARROW, WEIGHT = 0.5, 0.05, 0.5
 """The mixture: sigma_1, sigma_0 and lambda."""
 ROWS = {"reference": "mixture prior", "gaussian-prior": "Gaussian prior"}
-CRITERIA = {"responsibility": "by responsibility", "magnitude": "by magnitude", "random": "at random"}
+CRITERIA = {
+    "responsibility": "by responsibility",
+    "magnitude": "by magnitude",
+    "random": "at random",
+}
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9)
 RANDOM = 0.2
 """The share of random actions in the test of robustness."""
@@ -89,7 +93,7 @@ def expected_return(env: IndoorEscape, q: Any, random: float) -> float:
 
 
 def evaluate(env: IndoorEscape, q: Any, truth: Any, legal: Any) -> dict[str, float]:
-    """Compare samples of Q-values (samples, cells, actions) with the truth, and act on their mean."""
+    """Compare samples of Q, (samples, cells, actions), with the truth, and act on their mean."""
     found = value_metrics(posterior.from_samples(q), truth, legal)
     mean = q.mean(axis=0)
     return {
@@ -205,8 +209,8 @@ def draw(document: dict[str, Any]) -> Figure:
     axes[0].legend(frameon=False, loc="upper right", fontsize=9.5)
     for ax, key in ((axes[1], "rmse_en"), (axes[2], "return")):
         _pruning(ax, document, key, colours)
-    axes[1].set(yscale="log", ylabel="RMSE of Q, actions E and N")
-    axes[2].set(ylabel="greedy return", ylim=(-208, 0))
+    axes[1].set(yscale="log", ylabel="RMSE of Q, actions E and N (median of seeds)")
+    axes[2].set(ylabel="greedy return (mean of seeds)", ylim=(-208, 0))
     axes[2].axhline(-18, color=INK, lw=0.9)
     axes[2].text(0, -14, "optimal: −18", color=INK, va="bottom", fontsize=9.5)
     handles, labels = axes[1].get_legend_handles_labels()
@@ -215,20 +219,29 @@ def draw(document: dict[str, Any]) -> Figure:
 
 
 def _pruning(ax: Axes, document: dict[str, Any], key: str, colours: dict[str, str]) -> None:
+    """Draw the middle of the seeds as a line, and every seed as a dot beside it.
+
+    Returns are optimal or hopeless, so their mean says how many are which; an error's median does
+    not follow the one seed that has not yet learned.
+    """
+    middle = np.mean if key == "return" else np.median
     styles = {"responsibility": ("-", "o"), "magnitude": ("--", "s"), "random": (":", "x")}
-    for row, name in ROWS.items():
+    shares = 100 * np.array(SHARES)
+    for aside, (row, name) in zip((-1.2, 1.2), ROWS.items(), strict=True):
         for criterion, (line, marker) in styles.items():
             found = np.array(
-                [
-                    [at[key] for at in seed["pruned"][criterion]]
-                    for seed in document["rows"][row]
-                ]
+                [[at[key] for at in seed["pruned"][criterion]] for seed in document["rows"][row]]
             )
-            ax.errorbar(
-                100 * np.array(SHARES), found.mean(axis=0), yerr=found.std(axis=0, ddof=1),
-                color=colours[row], ls=line, marker=marker, lw=1.7, ms=5, capsize=2,
-                elinewidth=0.9, label=f"{name}, {CRITERIA[criterion]}",
+            ax.plot(
+                shares, middle(found, axis=0), color=colours[row], ls=line, lw=1.8,
+                marker=marker, ms=5, mfc="white" if criterion == "magnitude" else None,
+                label=f"{name}, {CRITERIA[criterion]}",
             )  # fmt: skip
+            if criterion != "magnitude":  # whose dots would lie on those of the responsibility
+                ax.plot(
+                    np.tile(shares + aside, len(found)), found.ravel(), ls="none", marker=marker,
+                    ms=3, alpha=0.45, color=colours[row], mew=0.6,
+                )  # fmt: skip
     ax.set_xlabel("pruned parameters, %")
     ax.grid(axis="y", color="#ebebeb", lw=0.7)
 
@@ -239,7 +252,7 @@ def main() -> None:
     if arguments.redraw:
         document = read(arguments.out, "sparsity")
     else:
-        seeds, steps = (2, 2_500) if arguments.quick else (5, 300_000)
+        seeds, steps = (2, 2_500) if arguments.quick else (5, arguments.steps)
         thinning = POOL_UPDATES // 300
         document = {"seeds": seeds, "steps": steps, "shares": list(SHARES), "rows": {}}
         for row in ROWS:

@@ -1,4 +1,4 @@
-"""The recursion of weighted averages agrees with affine maps composed one by one, and with chains."""
+"""The recursion of weighted averages agrees with composed affine maps, and with chains."""
 
 from __future__ import annotations
 

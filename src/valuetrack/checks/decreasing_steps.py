@@ -1,10 +1,10 @@
 r"""The weighted average of Remark 1 under decreasing steps: its exact bias and mean square error.
 
 The model is policy evaluation in a corridor of p cells that ends behind the last one. Moves are
-certain, rewards are :math:`N(-1, \sigma^2)`, and :math:`h = V(s) - \gamma V(s')`, so that an episode
-is the regression :math:`r = H\theta + \eta` with :math:`H = I - \gamma\,\mathrm{shift}`. An update
-sees a batch of b episodes. In the eigenbasis of :math:`H^\top H` directions are independent, and with
-:math:`d = \theta - m` (m the posterior mean) one update of one direction is
+certain, rewards are :math:`N(-1, \sigma^2)`, and :math:`h = V(s) - \gamma V(s')`, so that an
+episode is the regression :math:`r = H\theta + \eta` with :math:`H = I - \gamma\,\mathrm{shift}`.
+An update sees a batch of b episodes. In the eigenbasis of :math:`H^\top H` directions are
+independent, and with :math:`d = \theta - m` (m the posterior mean) one update of one direction is
 
 .. math:: d_k = a_k d_{k-1} + \beta_k + G_k y_k + e_k, \qquad e_k \sim N(0, q_k),
 
@@ -15,6 +15,7 @@ episodes obey a linear recursion, whatever the memory: nothing is approximated.
 Examples
 --------
 >>> import numpy as np
+import numpy.typing as npt
 >>> found = exact_errors(Setting(power=0.5), checkpoints=[10, 1000])
 >>> bool(np.all(found.square_bias[1] < found.square_bias[0]))
 True
@@ -36,10 +37,13 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from valuetrack.checks.cases import double_precision
 from valuetrack.checks.linear_gaussian import Gaussian, LinearGaussian, Matrix, posterior
 from valuetrack.types import Array
+
+Counts = npt.NDArray[np.int64]
 
 Memory = Literal["fresh", "ring", "fixed"]
 """New data in every update; the last R episodes; R episodes drawn once and kept."""
@@ -116,7 +120,7 @@ class Errors(NamedTuple):
         The last update's expected squared length, E|theta_T - theta_{T-1}|^2.
     """
 
-    checkpoints: Matrix
+    checkpoints: Counts
     value_bias: Matrix
     value_mse: Matrix
     square_bias: Matrix
@@ -139,7 +143,6 @@ class _Moments(NamedTuple):
     sum_last: Array  # Cov(A, d)
     sum_stored: Array  # Cov(A, y of a slot)
     squares: Array  # E sum eps d^2
-    squares_stored: Array  # sum eps Cov(d, y of a slot)
     squares_variance: Array  # Var sum eps d^2
     squares_last: Array  # Cov(sum eps d^2, d^2)
     move: Array  # E (d_k - d_{k-1})^2
@@ -192,7 +195,7 @@ def exact_errors(
     return _errors(setting, directions(model), ends, moments)
 
 
-def _run(setting: Setting, model: LinearGaussian, ends: Matrix) -> _Moments:
+def _run(setting: Setting, model: LinearGaussian, ends: Counts) -> _Moments:
     system = directions(model)
     step = partial(_advance, setting, model, system)
     slots = setting.capacity if setting.memory == "ring" else 1
@@ -200,17 +203,17 @@ def _run(setting: Setting, model: LinearGaussian, ends: Matrix) -> _Moments:
     none_stored = jnp.zeros((slots, len(system.mean)))
     offset = START * jnp.sqrt(jnp.asarray(system.variance))
     begin = _Moments(
-        jnp.zeros(()), offset, zero, none_stored, zero, zero, zero, none_stored, zero,
-        none_stored, zero, zero, zero,
+        jnp.zeros(()), offset, zero, none_stored, zero, zero, zero, none_stored, zero, zero, zero,
+        zero,
     )  # fmt: skip
 
     def stretch(moments: _Moments, bounds: Array) -> tuple[_Moments, _Moments]:
         moments = jax.lax.fori_loop(bounds[0], bounds[1], step, moments)
         return moments, moments._replace(
             # One row is enough where all slots are alike, and rings do not need theirs.
-            stored=moments.stored[:1], sum_stored=moments.sum_stored[:1],
-            squares_stored=moments.squares_stored[:1],
-        )  # fmt: skip
+            stored=moments.stored[:1],
+            sum_stored=moments.sum_stored[:1],
+        )
 
     bounds = np.stack([np.concatenate([[1], ends[:-1] + 1]), ends + 1], axis=1)
     result: _Moments = jax.jit(lambda m, b: jax.lax.scan(stretch, m, b)[1])(begin, bounds)
@@ -243,17 +246,17 @@ def _advance(
         sum_last=sum_last + eps * variance,
         sum_stored=old.sum_stored + eps * stored,
         squares=old.squares + eps * (variance + mean**2),
-        squares_stored=old.squares_stored + eps * stored,
         squares_variance=old.squares_variance + 2 * eps * squares_last + eps**2 * fourth,
         squares_last=squares_last + eps * fourth,
-        move=(1 - a) ** 2 * old.variance + ((a - 1) * old.mean + offset) ** 2
-        + 2 * (a - 1) * gain * seen + gain**2 * spread + noise,
+        move=(1 - a) ** 2 * old.variance
+        + ((a - 1) * old.mean + offset) ** 2
+        + 2 * (a - 1) * gain * seen
+        + gain**2 * spread
+        + noise,
     )
 
 
-def _look(
-    setting: Setting, system: Directions, k: Any, old: _Moments
-) -> tuple[_Moments, Any, Any]:
+def _look(setting: Setting, system: Directions, k: Any, old: _Moments) -> tuple[_Moments, Any, Any]:
     """Return the moments with the new episode stored, how much each slot counts, and Var y."""
     if setting.memory == "fresh":
         return old, 0.0, system.noise / BATCH
@@ -271,7 +274,7 @@ def _share(setting: Setting, system: Directions, k: Any, kept: Array, gain: Any)
     if setting.memory == "fresh":
         return jnp.zeros_like(kept)
     if setting.memory == "fixed":  # the one slot is the mean of the whole memory
-        return kept + gain * system.noise / setting.capacity
+        return jnp.asarray(kept + gain * system.noise / setting.capacity)
     filled = jnp.minimum(k, setting.capacity)
     in_use = (jnp.arange(setting.capacity) < filled)[:, None]
     return jnp.where(in_use, kept + gain * system.noise / filled, 0.0)
@@ -309,7 +312,7 @@ def coefficients(
     return theta[0], theta[1] * BATCH / h, tt
 
 
-def _errors(setting: Setting, system: Directions, ends: Matrix, m: _Moments) -> Errors:
+def _errors(setting: Setting, system: Directions, ends: Counts, m: Any) -> Errors:
     """Turn moments of directions into errors of the two averages."""
     p, total = len(system.mean), m.total[:, None]
     first = system.basis[0]  # V of the first cell is this combination of directions
@@ -328,7 +331,7 @@ def _errors(setting: Setting, system: Directions, ends: Matrix, m: _Moments) -> 
         spread = shift**2 * system.noise / setting.capacity
         own = m.sum_variance - 2 * total * shift * m.sum_stored[:, 0] + total**2 * spread
         own_value_mse = own @ first**2 / m.total**2 + bias**2
-        moved = spread - 2 * shift * m.squares_stored[:, 0] / total
+        moved = spread - 2 * shift * m.sum_stored[:, 0] / total
         own_square_bias = square_bias + moved.sum(axis=1) / p
     return Errors(
         checkpoints=ends,

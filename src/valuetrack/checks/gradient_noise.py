@@ -15,8 +15,8 @@ variance
           \left(\frac{f}{\alpha}\right)^2 \operatorname{tr} \operatorname{Cov} D_{\mathrm{SGLD}}
           + \left(\frac{w}{\alpha\sigma^2}\right)^2 n\,\tau\,\mathrm E|J|^2 ,
 
-and :math:`\mathrm E D_{\mathrm{LKTD}} = \frac f\alpha \mathrm E D_{\mathrm{SGLD}}`. At equal expected
-step the noise is never less than SGLD's, at any :math:`\alpha`.
+and :math:`\mathrm E D_{\mathrm{LKTD}} = \frac f\alpha \mathrm E D_{\mathrm{SGLD}}`. At equal
+expected step the noise is never less than SGLD's, at any :math:`\alpha`.
 
 Examples
 --------

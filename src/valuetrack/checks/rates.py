@@ -18,7 +18,7 @@ from rich.console import Console
 
 from valuetrack import __version__
 from valuetrack.checks import decreasing_steps as exact
-from valuetrack.checks.decreasing_steps import Errors, Setting
+from valuetrack.checks.decreasing_steps import Counts, Errors, Setting
 from valuetrack.checks.linear_gaussian import LinearGaussian, Matrix
 from valuetrack.checks.report import PLOT_HINT, prepare_directory, progress, write
 from valuetrack.checks.simulated_averages import Simulated, simulate
@@ -80,21 +80,21 @@ def predicted(power: float) -> Slopes:
     return Slopes(bias=-min(1 - power, power), mse=-min(1 - power, 2 * power), w2=-power)
 
 
-def slope(checkpoints: Matrix, values: Matrix) -> float:
+def slope(checkpoints: Counts, values: Matrix) -> float:
     """Fit a power of T to the last decade of absolute values."""
     late = checkpoints >= checkpoints[-1] / 10
     return float(np.polyfit(np.log(checkpoints[late]), np.log(np.abs(values[late])), 1)[0])
 
 
-def printed_bound(power: float, updates: Matrix, model: LinearGaussian | None = None) -> Matrix:
+def printed_bound(power: float, updates: Counts, model: LinearGaussian | None = None) -> Matrix:
     r"""Return Theorem 1's bound on W2 for the corridor, without its last term, which vanishes.
 
     .. math:: \sqrt{12 + C_2 S_K}\,(D^{1/2} + D^{1/4}), \qquad
               D = C_1 \sum\epsilon^2 + \delta C_0 S_K
 
     Both sums are taken as they are, not by the closed forms printed for them, one of which,
-    :math:`2\varpi/(2\varpi-1)`, is infinite or negative for :math:`\varpi \le 1/2`. The origin is put
-    at the posterior mean, and the free constant B is chosen for every K such that the bound is
+    :math:`2\varpi/(2\varpi-1)`, is infinite or negative for :math:`\varpi \le 1/2`. The origin is
+    put at the posterior mean, and the free constant B is chosen for every K such that the bound is
     least.
     """
     model = exact.corridor() if model is None else model
@@ -120,9 +120,7 @@ def printed_bound(power: float, updates: Matrix, model: LinearGaussian | None = 
 def measured(curve: Curve) -> Slopes:
     """Return the powers of T of the exact errors over the last decade."""
     T, errors = curve.errors.checkpoints, curve.errors
-    return Slopes(
-        slope(T, errors.square_bias), slope(T, errors.value_mse), slope(T, errors.w2)
-    )
+    return Slopes(slope(T, errors.square_bias), slope(T, errors.value_mse), slope(T, errors.w2))
 
 
 def run_rates(
@@ -155,7 +153,7 @@ def run_rates(
     return good
 
 
-def _checkpoints(last: int, simulated: int) -> Matrix:
+def _checkpoints(last: int, simulated: int) -> Counts:
     points = np.geomspace(1, last, 8 * round(np.log10(last)) + 1).round().astype(np.int64)
     return np.unique([*points.tolist(), simulated, last])
 
@@ -215,10 +213,10 @@ def proof_markdown(curves: list[Curve]) -> str:
         T = errors.checkpoints
         bound = printed_bound(power, T)
         for at in (np.searchsorted(T, T[-1] // 100), len(T) - 1):
-            lines.append(
-                f"| {POWER_NAMES[power]} | {-2 * power:.2f} | {slope(T, errors.move):.2f} "
-                f"| {T[at]:,} | {errors.w2[at]:.5f} | {bound[at]:,.0f} |"
-            )
+            cells = f"{-2 * power:.2f} | {slope(T, errors.move):.2f} | {T[at]:,}"
+            lines += [
+                f"| {POWER_NAMES[power]} | {cells} | {errors.w2[at]:.5f} | {bound[at]:,.0f} |"
+            ]
     return "\n".join(lines)
 
 
@@ -236,18 +234,14 @@ def as_json(curves: list[Curve], *, chains: int, seed: int) -> dict[str, Any]:
 def load(folder: Path) -> list[Curve]:
     """Read back what a run wrote."""
     document = json.loads((folder / "rates.json").read_text(encoding="utf-8"))
-    return [
-        Curve(
-            Setting(**curve["setting"]),
-            Errors(**{name: np.array(x, float) for name, x in curve["exact"].items()})._replace(
-                checkpoints=np.array(curve["exact"]["checkpoints"])
-            ),
-            Simulated(
-                **{k: x if k == "z" else np.array(x) for k, x in curve["chains"].items()}
-            ),
-        )
-        for curve in document["curves"]
-    ]
+    return [_curve(curve) for curve in document["curves"]]
+
+
+def _curve(saved: dict[str, Any]) -> Curve:
+    exact_ones: dict[str, Any] = {k: np.array(x, float) for k, x in saved["exact"].items()}
+    chains: dict[str, Any] = {k: x if k == "z" else np.array(x) for k, x in saved["chains"].items()}
+    exact_ones["checkpoints"] = np.array(saved["exact"]["checkpoints"])
+    return Curve(Setting(**saved["setting"]), Errors(**exact_ones), Simulated(**chains))
 
 
 def _curve_as_json(curve: Curve) -> dict[str, Any]:

@@ -78,9 +78,7 @@ def _line(ax: Axes, curve: Curve, name: str, scale: float) -> None:
     setting = curve.setting
     look = LOOKS[setting.sampler, setting.memory, setting.capacity]
     values = np.abs(getattr(curve.errors, name)) / scale
-    ax.plot(
-        curve.errors.checkpoints, values, lw=1.8, color=look["color"], ls=look.get("ls", "-")
-    )
+    ax.plot(curve.errors.checkpoints, values, lw=1.8, color=look["color"], ls=look.get("ls", "-"))
     seen = np.abs(getattr(curve.chains, name)) / scale
     ax.plot(
         curve.chains.checkpoints[::2], seen[::2], ls="none", ms=4.5,
@@ -94,7 +92,8 @@ def _line(ax: Axes, curve: Curve, name: str, scale: float) -> None:
 
 def _guide(ax: Axes, T: Any, values: Any, power: float) -> None:
     """Draw the predicted power of T below the end of a curve."""
-    late = T >= T[-1] / 30
+    last = T[-1]
+    late = last / 30 <= T
     line = np.abs(values[-1]) * (T[late] / T[-1]) ** power / 2.2
     ax.plot(T[late], line, color=INK, lw=1.3, ls=":", label="predicted power of T")
     middle = len(line) // 2
@@ -133,5 +132,3 @@ def w2_figure(curves: list[Curve]) -> Figure:
     )  # fmt: skip
     figure.legend(loc="outside right center", frameon=False, fontsize=9.5)
     return figure
-
-

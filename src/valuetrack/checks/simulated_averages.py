@@ -13,7 +13,7 @@ from valuetrack import priors, samplers, schedules
 from valuetrack.checks import decreasing_steps as exact
 from valuetrack.checks import linear_gaussian as lg
 from valuetrack.checks.cases import double_precision
-from valuetrack.checks.decreasing_steps import BATCH, Errors, Setting
+from valuetrack.checks.decreasing_steps import BATCH, Counts, Errors, Setting
 from valuetrack.checks.linear_gaussian import LinearGaussian, Matrix
 from valuetrack.samplers.base import Sampler
 from valuetrack.types import Array
@@ -26,7 +26,7 @@ class Simulated(NamedTuple):
     known.
     """
 
-    checkpoints: Matrix
+    checkpoints: Counts
     value_bias: Matrix
     value_mse: Matrix
     square_bias: Matrix
@@ -89,7 +89,7 @@ def build(setting: Setting, model: LinearGaussian) -> Sampler:
     return samplers.lktd(measurement, prior, alpha=exact.ALPHA, inner_iterations=count, **common)
 
 
-def _run(setting: Setting, model: LinearGaussian, keys: Array, ends: Matrix) -> Any:
+def _run(setting: Setting, model: LinearGaussian, keys: Array, ends: Counts) -> Any:
     sampler = build(setting, model)
     inputs, centre = jnp.asarray(model.H), jnp.asarray(lg.posterior(model).mean)
     bounds = np.stack([np.concatenate([[1], ends[:-1] + 1]), ends + 1], axis=1)
