@@ -90,10 +90,10 @@ def max_sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
 
     ``gradient`` is as in :func:`sarsa`.
     """
-    _check_gradient(gradient)
+    held = _held_in(gradient)
 
     def predict(params: Params, data: Transition) -> Array:
-        next_params = _next_state_params(params, gradient)
+        next_params = held(params)
         value = select(apply(params, data.observation), data.action)
         next_q = apply(next_params, data.next_observation)
         # By its index: the derivative of jnp.max divides by the number of entries that equal the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -32,6 +33,14 @@ NAMES = {
 }
 
 
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans", "font.size": 10.5, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.edgecolor": GREY, "axes.labelcolor": INK,
+    "xtick.color": GREY, "ytick.color": GREY, "axes.titlesize": 11,
+    "axes.titlelocation": "left", "figure.facecolor": "white",
+}  # fmt: skip
+
+
 def render_all(rows: Sequence[Row]) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of every figure, as PNG."""
     drawings: dict[str, Callable[[], Figure]] = {
@@ -39,12 +48,7 @@ def render_all(rows: Sequence[Row]) -> Iterator[tuple[str, bytes]]:
         "latent-bias": latent_bias_figure,
         "ellipses": partial(ellipse_figure, rows),
     }
-    with mpl.rc_context({
-        "font.family": "DejaVu Sans", "font.size": 10.5, "axes.spines.top": False,
-        "axes.spines.right": False, "axes.edgecolor": GREY, "axes.labelcolor": INK,
-        "xtick.color": GREY, "ytick.color": GREY, "axes.titlesize": 11,
-        "axes.titlelocation": "left", "figure.facecolor": "white",
-    }):  # fmt: skip
+    with mpl.rc_context(STYLE):
         for name, draw in drawings.items():
             buffer = io.BytesIO()
             draw().savefig(buffer, format="png", dpi=160)

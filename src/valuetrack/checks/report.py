@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import tempfile
@@ -76,15 +77,8 @@ def run_check(
         f"Linear-Gaussian check: {len(cases)} rows of {chains} chains each, seed {seed}.\n"
         "Does each sampler keep the law that its equations give at this step?"
     )
-    shown = (
-        TextColumn("rows"), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*shown, console=console, transient=True) as bar:
-        task = bar.add_task("check", total=len(cases))
-        rows = suite.run_cases(
-            cases, chains=chains, seed=seed, on_row=lambda row: bar.advance(task)
-        )
+    with progress(console, len(cases)) as advance:
+        rows = suite.run_cases(cases, chains=chains, seed=seed, on_row=lambda row: advance())
     for table in tables(rows, console.width):
         console.print(table)
     console.print(LEGEND, style="dim")
@@ -93,6 +87,18 @@ def run_check(
     for path in write_all(rows, out, chains=chains, seed=seed, console=console):
         console.print(f"Wrote {path}", highlight=False, markup=False, soft_wrap=True)
     return good
+
+
+@contextlib.contextmanager
+def progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar of rows done and time left; yield the function that moves it on."""
+    shown = (
+        TextColumn("rows"), BarColumn(), MofNCompleteColumn(),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*shown, console=console, transient=True) as bar:
+        task = bar.add_task("check", total=total)
+        yield lambda: bar.advance(task)
 
 
 def first_sd(law: Gaussian) -> float:
@@ -144,8 +150,8 @@ def write_all(
 ) -> Iterator[Path]:
     """Write the results and the figures; yield each path when the file is there."""
     document = json.dumps(as_json(rows, chains=chains, seed=seed), indent=1, ensure_ascii=False)
-    yield _write(out / "check.json", (document + "\n").encode())
-    yield _write(out / "check.md", as_markdown(rows).encode())
+    yield write(out / "check.json", (document + "\n").encode())
+    yield write(out / "check.md", as_markdown(rows).encode())
     try:
         from valuetrack.checks import figures  # noqa: PLC0415  (matplotlib is an extra)
     except ModuleNotFoundError as error:
@@ -154,7 +160,7 @@ def write_all(
         console.print(PLOT_HINT, style="yellow", markup=False)
         return
     for name, content in figures.render_all(rows):
-        yield _write(out / name, content)
+        yield write(out / name, content)
 
 
 def as_json(rows: Sequence[Row], *, chains: int, seed: int) -> dict[str, object]:
@@ -216,6 +222,7 @@ def prepare_directory(out: Path) -> None:
         pass
 
 
-def _write(path: Path, content: bytes) -> Path:
+def write(path: Path, content: bytes) -> Path:
+    """Write a file whole or not at all, and return its path."""
     write_atomically(path, methodcaller("write", content))
     return path

@@ -23,11 +23,14 @@ Imports = Annotated[
 class Check:
     """Compare every sampler with the exact law it must have on a linear-Gaussian model.
 
-    Exits with 1 if a sampler departs from its law.
+    With --rates, compare weighted averages under decreasing steps with their exact errors. Exits
+    with 1 if a sampler departs from its law.
 
     Examples
     --------
       valuetrack check --quick
+
+      valuetrack check --rates --out runs/rates
     """
 
     out: Annotated[Path, Option(help="Directory for check.json and the figures.")] = Path(
@@ -38,6 +41,9 @@ class Check:
     ] = 4096
     seed: Annotated[int, Option(min=0, help="The same seed gives the same table.")] = 0
     quick: Annotated[bool, Option("--quick", help="One row for each sampler only.")] = False
+    rates: Annotated[
+        bool, Option("--rates", help="Weighted averages under decreasing steps instead.")
+    ] = False
 
 
 @dataclass(frozen=True)
