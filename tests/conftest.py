@@ -2,6 +2,9 @@
 
 ``XLA_FLAGS= make pytest`` compiles as users do, and takes longer. Compiled programs are kept in
 ``.pytest_cache``: what has not changed since the last time is not compiled again.
+
+In the time that remains, a test that calls JAX operation by operation compiles each of them for
+each shape; inside ``jax.jit`` they are one program.
 """
 
 from __future__ import annotations
@@ -12,12 +15,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 SIMPLER_CODE = "--xla_cpu_use_fusion_emitters=false"
 """Takes half the time to make, and runs a little slower."""
+UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+"""Takes a third of the time to make, and twice as long to run, which here is short."""
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Small matrices gain nothing by a second thread, which spins while it waits: with more processes
 than cores, KOVA takes twenty times as long."""
@@ -43,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     forget_programs(config)
     if "XLA_FLAGS" in os.environ:  # someone's choice
         return
+    os.environ.setdefault(UNOPTIMISED, "1")
     trial = subprocess.run(
         [sys.executable, "-c", "import jax; jax.devices()"],
         env={**os.environ, "XLA_FLAGS": SIMPLER_CODE},
@@ -62,6 +69,19 @@ def pytest_collection_finish() -> None:
 def as_users_compile() -> dict[str, bool]:
     """Return the compiler's options for tests of what a program takes, which is users' code."""
     return {"xla_cpu_use_fusion_emitters": True} if os.environ["XLA_FLAGS"] == SIMPLER_CODE else {}
+
+
+@pytest.fixture
+def optimised() -> Iterator[None]:
+    """Optimise programs after all, here and in children, as users do."""
+    import jax
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(UNOPTIMISED, "0")
+        before = jax.config.read(UNOPTIMISED.lower())
+        jax.config.update(UNOPTIMISED.lower(), False)
+        yield
+        jax.config.update(UNOPTIMISED.lower(), before)
 
 
 def kept_programs(config: pytest.Config) -> Path | None:

@@ -70,7 +70,8 @@ def test_acting_and_values_draw_their_levels():
     learner = IQN.build(task, IQNOptions(hidden=(8,), cosines=8, acting_levels=4))
     state = learner.init(rng.key(0))
     seen = jnp.ones((3, 1))
-    one, again, other = (learner.values(rng.key(k), state, seen) for k in (0, 0, 1))
+    values = jax.jit(learner.values)
+    one, again, other = (values(rng.key(k), state, seen) for k in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert (np.asarray(one) != np.asarray(other)).all()
     assert one.shape == (1, 3, 2)
@@ -96,5 +97,7 @@ def test_images_and_one_layer_have_quantiles_too():
     for shape, is_image, hidden in (((8, 8, 2), True, (16, 16)), ((3,), False, (16,))):
         options = IQNOptions(hidden=hidden, cosines=8)
         init, quantiles = quantile_network(Task(shape, is_image, 3), options)
-        params = init(rng.key(0))
-        assert quantiles(params, jnp.ones((5, *shape)), jnp.ones((5, 7)) / 2).shape == (5, 7, 3)
+        found = jax.jit(lambda key, *given, f=quantiles, init=init: f(init(key), *given))(
+            rng.key(0), np.ones((5, *shape), np.float32), np.full((5, 7), 0.5, np.float32)
+        )
+        assert found.shape == (5, 7, 3)
