@@ -68,7 +68,7 @@ def test_the_quantiles_are_those_of_the_return():
 def test_acting_and_values_draw_their_levels():
     task = Task((1,), False, 2)
     learner = IQN.build(task, IQNOptions(hidden=(8,), cosines=8, acting_levels=4))
-    state = learner.init(rng.key(0))
+    state = jax.jit(learner.init)(rng.key(0))
     seen = jnp.ones((3, 1))
     values = jax.jit(learner.values)
     one, again, other = (values(rng.key(k), state, seen) for k in (0, 0, 1))
@@ -77,7 +77,7 @@ def test_acting_and_values_draw_their_levels():
     assert one.shape == (1, 3, 2)
     assert learner.acting_uniforms == 2 + 4
     uniforms = jax.random.uniform(rng.key(2), (3, learner.acting_uniforms))
-    action = learner.act(state, seen, jnp.ones((3, 2), bool), uniforms, 0.0)
+    action = jax.jit(learner.act)(state, seen, jnp.ones((3, 2), bool), uniforms, 0.0)
     assert action.shape == (3,)
 
 
