@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("optimised")  # as whoever copies it
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LONGEST = 40
 
