@@ -22,6 +22,7 @@ NAMED_BY_SB3 = {
     "exploration_initial": "SB3 calls it exploration_initial_eps",
     "exploration_final": "SB3 calls it exploration_final_eps",
     "exploration_steps": "give exploration_fraction, a share of the training",
+    "random_warmup": "SB3 always acts at random before learning_starts",
     "environments": "pass a VecEnv with that many environments",
     "hidden": "give policy_kwargs=dict(net_arch=[...])",
     "activation": "give policy_kwargs=dict(activation_fn=...)",
