@@ -474,7 +474,7 @@ def numbers(text):
 
 def test_the_names_are_there():
     assert [kind.__name__ for kind in AGENTS.values()] == [
-        "LKTD", "SGHMC", "SGLD", "BootDQN", "DQN", "IQN", "KOVA", "QRDQN",
+        "LKTD", "SGHMC", "SGLD", "AKQ", "BootDQN", "DQN", "IQN", "KOVA", "KTD", "QRDQN",
     ]  # fmt: skip
     assert all(getattr(registry, kind.__name__) is kind for kind in AGENTS.values())
     assert issubclass(ModelFileError, ValueError)

@@ -17,7 +17,7 @@ from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.io.array_file import load as read
 from valuetrack.io.array_file import save
 from valuetrack.io.errors import ModelFileError
-from valuetrack.registry import DQN, KOVA, LKTD, SGHMC, BootDQN, load
+from valuetrack.registry import DQN, KOVA, KTD, LKTD, SGHMC, BootDQN, load
 
 ESCAPE = IndoorEscape(width=4, height=3, horizon=7)
 SMALL = {"hidden": (4,), "batch_size": 4, "learning_starts": 8, "replay_capacity": 40, "samples": 2}
@@ -69,6 +69,11 @@ MAKING = {
         lambda: KOVA(ESCAPE, hidden=(2000, 2000)),
         "KOVA keeps a covariance of",
     ),
+    "too large a square root": (
+        lambda: KTD(ESCAPE, hidden=(2000, 2000)),
+        "KTD keeps a covariance of",
+    ),
+    "a target network for KTD": (lambda: KTD(ESCAPE, form="sarsa_target"), "form is wrong"),
     "half a count": (lambda: DQN(ESCAPE, batch_size=1.5), "batch_size is wrong"),
     "number for layers": (lambda: DQN(ESCAPE, hidden=8), "hidden is wrong"),
     "empty layer": (lambda: DQN(ESCAPE, hidden=(8, 0)), "hidden.1 is wrong"),

@@ -392,7 +392,7 @@ def test_an_environment_of_ones_own_is_imported(tmp_path, monkeypatch):
 
 def test_lists_name_what_there_is():
     printed = invoke("algos").output
-    for name in ("lktd", "sgld", "sghmc", "kova", "dqn", "bootdqn", "qrdqn"):
+    for name in ("lktd", "sgld", "sghmc", "kova", "ktd", "akq", "dqn", "bootdqn", "qrdqn"):
         assert name in printed
     options = invoke("algos", "lktd").output
     assert "pseudo_population" in options
