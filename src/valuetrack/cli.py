@@ -140,10 +140,9 @@ def check(
       valuetrack check --rates --out runs/rates
     """
     with Uninterrupted():
-        from valuetrack.checks import rates as decreasing  # noqa: PLC0415  (keeps --help fast)
-        from valuetrack.checks import report  # noqa: PLC0415
+        from valuetrack.checks import rates_report, report  # noqa: PLC0415  (keeps --help fast)
 
-    run = decreasing.run_rates if rates else report.run_check
+    run = rates_report.run_rates if rates else report.run_check
     if not run(out, chains=chains, seed=seed, quick=quick, console=make_console()):
         raise typer.Exit(FAILED)
 
