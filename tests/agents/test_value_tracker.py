@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import valuetrack as vt
 from tests.agents.policy_envs import Hall, Lamp, MaskedModel, Model
-from tests.probes import Bandit, Corridor, Treadmill
+from tests.probes import Probes
 from valuetrack.envs import (
     IndoorEscape,
     action_values,
@@ -38,13 +38,12 @@ SAMPLING = {
     "samples": 100,
     "thinning": 3,
 }
-SAMPLERS = pytest.mark.parametrize("sampler", ["lktd", "sgld", "sghmc"])
-STEP_SIZES = {"lktd": 1e-4, "sgld": 1e-4, "sghmc": 2e-5}
-
-
-def even(observation, mask):
-    """Every legal action with the same probability."""
-    return mask / jnp.maximum(mask.sum(), 1)
+ON_POLICY = {
+    "replay_capacity": None,
+    "environments": 32,
+    "steps_per_update": 1,
+    "learning_starts": 0,
+}
 
 
 def tracker(env, policy, **changes):
@@ -54,44 +53,36 @@ def tracker(env, policy, **changes):
 # -- environments in JAX with known values --------------------------------------------------------
 
 
-@SAMPLERS
-def test_terminals_do_not_bootstrap_and_masks_are_kept(sampler):
-    found = tracker(
-        Corridor(), even, probabilities=True, sampler=sampler, step_size=STEP_SIZES[sampler]
-    ).learn(5_000)
+def mostly_right(observation, mask):
+    """Take action 1 three times out of four where it is legal."""
+    return jnp.where(mask[1], jnp.array([0.25, 0.75]), jnp.array([1.0, 0.0]))
+
+
+PROBES = np.eye(4, dtype=np.float32)
+PROBE_VALUES = [0.5, GAMMA, 1.0, 1 / (1 - GAMMA)]
+"""Of the bandit, the corridor (which breaks a mask or a terminal) and the treadmill, which is cut
+off and bootstraps."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": "lktd"},
+        {"sampler": "lktd", "gradient": "full"},
+        {"sampler": "sgld"},
+        {"sampler": "sghmc", "step_size": 2e-5},
+        ON_POLICY,
+    ],
+    ids=["lktd", "full gradient", "sgld", "sghmc", "on-policy"],
+)
+def test_the_known_values_of_the_probes(options):
+    steps = 60_000 if options is ON_POLICY else 8_000
+    found = tracker(Probes(), mostly_right, probabilities=True, **options).learn(steps)
     assert found.backend == "compiled"
-    v = found.posterior(np.eye(2))
-    np.testing.assert_allclose(v.mean, [GAMMA, 1.0], atol=0.1)
-    assert v.what == f"posterior samples of {sampler.upper()}"
+    v = found.posterior(PROBES)
+    np.testing.assert_allclose(v.mean, PROBE_VALUES, atol=0.2)
+    assert v.what == f"posterior samples of {found.options.sampler.upper()}"
     assert v.is_posterior
-
-
-@pytest.mark.parametrize("gradient", ["semi", "full"])
-def test_truncation_bootstraps(gradient):
-    found = tracker(Treadmill(), even, probabilities=True, gradient=gradient).learn(5_000)
-    np.testing.assert_allclose(found.posterior([1.0]).mean, 1 / (1 - GAMMA), atol=0.2)
-
-
-@pytest.mark.parametrize("share", [0.25, 1.0])
-def test_the_policy_decides_what_a_state_is_worth(share):
-    def policy(observation):
-        return jnp.array([1 - share, share])
-
-    found = tracker(Bandit(), policy, probabilities=True).learn(5_000)
-    assert found.posterior([1.0]).mean == pytest.approx(2 * share - 1, abs=0.15)
-
-
-def test_on_policy_training_finds_the_same_values():
-    found = tracker(
-        Corridor(),
-        even,
-        probabilities=True,
-        replay_capacity=None,
-        environments=32,
-        steps_per_update=1,
-        learning_starts=0,
-    ).learn(40_000)
-    np.testing.assert_allclose(found.posterior(np.eye(2)).mean, [GAMMA, 1.0], atol=0.1)
 
 
 # -- the indoor escape, whose values are exact ----------------------------------------------------
@@ -193,16 +184,20 @@ def test_q_of_a_function_on_the_host():
 @pytest.mark.parametrize("explore", [0.0, 0.4])
 @pytest.mark.parametrize("backend", ["host", "compiled"])
 def test_next_actions_are_the_policys_own(backend, explore):
-    """Whatever is taken: always 1 below, but for the random ones."""
-    env = Treadmill() if backend == "compiled" else Lamp
-    policy = (lambda observation: jnp.eye(2)[1]) if backend == "compiled" else lambda o: 1
-    made = tracker(
-        env, policy, probabilities=backend == "compiled", of="q", explore=explore, seeds=2
-    ).learn(400)
-    saved = made.trainer.arrays()
-    assert (saved["replay.discount"] == np.float32(GAMMA)).all()
-    assert (saved["replay.next_action"] == 1).all()
-    assert np.mean(saved["replay.action"] == 0) == pytest.approx(explore / 2, abs=0.07)
+    """Whatever is taken: 1 where it is legal, but for the random ones."""
+    compiled = backend == "compiled"
+    env = Probes() if compiled else Lamp
+    policy = (lambda observation, mask: jnp.eye(2)[mask[1].astype(int)]) if compiled else Model()
+    made = tracker(env, policy, probabilities=compiled, of="q", explore=explore, seeds=2)
+    saved = made.learn(400).trainer.arrays()
+    has_choice = saved["replay.next_mask"][..., 1]
+    bootstraps = saved["replay.discount"] > 0
+    assert (bootstraps & has_choice).sum() > 50
+    np.testing.assert_array_equal(saved["replay.next_action"], has_choice)
+    # Of the places seen one-hot, those of the corridor leave no choice.
+    corridor = saved["replay.observation"][..., 1:3].any(-1) if compiled else ~has_choice
+    share = np.mean(saved["replay.action"][~corridor] == 0)
+    assert share == pytest.approx(explore / 2, abs=0.08)
 
 
 def terminal_is_not_asked(observation, mask):
@@ -253,13 +248,13 @@ def test_an_evaluation_on_the_host_is_played_by_the_policy():
 
 @pytest.mark.parametrize("backend", ["compiled", "host"])
 def test_an_agents_policy_is_what_it_is_now(backend):
-    agent = vt.DQN("CartPole-v1", hidden=(8,), learning_starts=20, seed=1).learn(100)
+    options = {"hidden": (8,), "learning_starts": 20, "learning_rate": 0.1, "seed": 1}
+    agent, twin = (vt.DQN("CartPole-v1", **options) for _ in range(2))
     made = tracker("CartPole-v1", agent, backend=backend)
     assert made.backend == backend
-    agent.learn(400)  # which changes the agent, but not the policy that was given
+    agent.learn(100)  # which changes the agent, but not the policy that was given
     made.learn(200)
     saved = made.trainer.arrays()
-    twin = vt.DQN("CartPole-v1", hidden=(8,), learning_starts=20, seed=1).learn(100)
     seen = saved["replay.next_observation"].reshape(-1, 4)
     expected, _ = twin.predict(seen)
     np.testing.assert_array_equal(saved["replay.next_action"].ravel(), expected)

@@ -12,7 +12,7 @@ import pytest
 
 import valuetrack as vt
 from tests.agents.policy_envs import Hall, Lamp, Model
-from tests.probes import Corridor, Treadmill
+from tests.probes import Bandit, Probes
 from valuetrack.api.policy import PolicyError
 from valuetrack.envs import CartPole, IndoorEscape, observations
 from valuetrack.io.errors import ModelFileError
@@ -252,7 +252,7 @@ def test_illegal_actions_are_said():
     with pytest.raises(PolicyError, match="sum to one over the legal actions"):
         tracker(Hall, lambda observation: [0.5, 0.5], probabilities=True)
     with pytest.raises(PolicyError, match="sum to one over the legal actions"):
-        tracker(Corridor(), lambda observation: jnp.full(2, 0.5), probabilities=True)
+        tracker(Probes(), lambda observation: jnp.full(2, 0.5), probabilities=True)
 
 
 def test_a_policy_that_raises_is_quoted_and_the_tracker_goes_on():
@@ -288,7 +288,7 @@ def test_a_failure_far_from_the_start_is_noticed_in_compiled_code():
 
 
 def test_a_diverged_tracker_is_not_blamed_on_its_policy():
-    made = tracker(Treadmill(), lambda o: jnp.eye(2)[0], probabilities=True, step_size=1e6)
+    made = tracker(Bandit(), lambda o: jnp.eye(2)[0], probabilities=True, step_size=1e6)
     with pytest.warns(RuntimeWarning, match="diverged: seed 0"):
         made.learn(400)
 
