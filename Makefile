@@ -45,7 +45,7 @@ lint: $(TESTED)  ## ruff and mypy alone
 	$(BIN)/mypy
 
 pytest: $(TESTED)  ## The tests alone
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 bench: $(STAMP)  ## Measure speed and memory, beside other libraries; on a quiet machine
 	@for question in peers seeds updates growth throughput startup optimisations; do \

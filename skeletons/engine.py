@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from valuetrack.experiments import spec as specs
-from valuetrack.experiments.engines.base import Event, WorkerError
+from valuetrack.experiments.engines.base import Engine, Event, WorkerError
 from valuetrack.experiments.runner import Unit, run_unit
 from valuetrack.io.run_folder import RunFolder
 
@@ -23,8 +23,8 @@ STOP = ".stop"
 """While this file exists in the run's folder, units save their state and end."""
 
 
-class ExecutorEngine:
-    """Runs units in an executor; implements `valuetrack.experiments.engines.base.Engine`."""
+class ExecutorEngine(Engine):
+    """Runs units in an executor."""
 
     def __init__(self, folder: RunFolder, executor: Executor) -> None:
         self._path, self._executor = folder.path, executor

@@ -8,19 +8,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from valuetrack import posterior
-from valuetrack.api.agent import Agent
-from valuetrack.experiments.measure.base import Records, cycles_of
+from valuetrack.api.agent import AnyAgent
+from valuetrack.experiments.measure.base import Measure, Records, cycles_of
 from valuetrack.experiments.spec import Count, Row, Section
+from valuetrack.io.arrays import Arrays
 from valuetrack.io.run_folder import Columns
-from valuetrack.types import NDArray
+from valuetrack.types import Json, NDArray
 
 RECENT = 50
 """How many of the latest updates an interval is made of."""
@@ -40,7 +39,7 @@ def plan_points(options: WidthsOptions, row: Row) -> list[int]:
     return sorted({-(-cycles * i // options.points) for i in range(1, options.points + 1)})
 
 
-class WidthsMeasure:
+class WidthsMeasure(Measure):
     """Records the mean width of the intervals at one observation.
 
     Parameters
@@ -49,9 +48,9 @@ class WidthsMeasure:
         What is measured, of whom.
     """
 
-    def __init__(self, options: WidthsOptions, row: Row, agent: Agent[Any]) -> None:
+    def __init__(self, options: WidthsOptions, row: Row, agent: AnyAgent) -> None:
         self.options, self.agent = options, agent
-        self.tracked: NDArray | None = np.zeros((1, *agent.task.shape), np.float32)
+        self.tracked = np.zeros((1, *agent.task.shape), np.float32)
         self.points = plan_points(options, row)
         self.values = np.zeros((0, len(agent.seeds), agent.learner.heads, 1, agent.task.actions))
         self.records = Records()
@@ -61,7 +60,7 @@ class WidthsMeasure:
         if len(values):
             self.values = np.concatenate([self.values, values])[-RECENT:]
 
-    def look(self, index: int) -> dict[str, Any]:
+    def look(self, index: int) -> Json:
         """Measure at a point; what is returned goes to ``progress.jsonl``."""
         returns, loss = self.agent.trainer.take_trace().means()
         seeds = np.asarray(self.agent.seeds)
@@ -78,14 +77,11 @@ class WidthsMeasure:
         """Return the table ``widths``, one row per seed and point."""
         return {"widths": self.records.columns}
 
-    def arrays(self) -> dict[str, NDArray]:
+    def arrays(self) -> Columns:
         """Return everything it remembers, for the checkpoint."""
         return {"values": self.values, **self.records.arrays("records")}
 
-    def restore(self, arrays: Mapping[str, NDArray]) -> None:
+    def restore(self, arrays: Arrays) -> None:
         """Go on with what was saved."""
         self.values = arrays["values"].copy()
         self.records.restore(arrays, "records")
-
-    def write_files(self, folder: Path) -> None:
-        """Write nothing: the table holds everything."""

@@ -1,32 +1,55 @@
-"""What makes the tests quick: nearly all of their time is compilation.
+"""What makes the tests quick: nearly all of their time is tracing and compilation.
 
-``XLA_FLAGS= make pytest`` compiles as users do, and takes longer.
+``XLA_FLAGS= make pytest`` compiles as users do, and takes longer. Compiled programs are kept in
+``.pytest_cache``: what has not changed since the last time is not compiled again.
+
+In the time that remains, a test that calls JAX operation by operation compiles each of them for
+each shape; inside ``jax.jit`` they are one program.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
-import jax
 import pytest
 
 SIMPLER_CODE = "--xla_cpu_use_fusion_emitters=false"
 """Takes half the time to make, and runs a little slower."""
+UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+"""Takes a third of the time to make, and twice as long to run, which here is short."""
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Small matrices gain nothing by a second thread, which spins while it waits: with more processes
+than cores, KOVA takes twenty times as long."""
 KEEP_ALL = {
     "jax_persistent_cache_min_compile_time_secs": 0.0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
+MOST_BYTES = 500_000_000
+"""Of programs that are kept: those of several days of changes."""
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C through, and ask for simpler code if this JAX knows how, here and in children."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C through, and ask for what is quick, here and in children.
+
+    Nothing here may import JAX, SciPy or PyTorch: they read the variables when they are imported.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "XLA_FLAGS" in os.environ:  # someone's choice, or that of the process that began this one
+    if "PYTEST_XDIST_WORKER" in os.environ:  # the process that began this one has done the rest
         return
+    for name, value in ONE_THREAD.items():
+        os.environ.setdefault(name, value)
+    forget_programs(config)
+    if "XLA_FLAGS" in os.environ:  # someone's choice
+        return
+    os.environ.setdefault(UNOPTIMISED, "1")
     trial = subprocess.run(
         [sys.executable, "-c", "import jax; jax.devices()"],
         env={**os.environ, "XLA_FLAGS": SIMPLER_CODE},
@@ -36,19 +59,58 @@ def pytest_configure() -> None:
     os.environ["XLA_FLAGS"] = "" if trial.returncode else SIMPLER_CODE
 
 
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector all that was imported, which stays until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
 def as_users_compile() -> dict[str, bool]:
     """Return the compiler's options for tests of what a program takes, which is users' code."""
     return {"xla_cpu_use_fusion_emitters": True} if os.environ["XLA_FLAGS"] == SIMPLER_CODE else {}
 
 
+@pytest.fixture
+def optimised() -> Iterator[None]:
+    """Optimise programs after all, here and in children, as users do."""
+    import jax
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(UNOPTIMISED, "0")
+        before = jax.config.read(UNOPTIMISED.lower())
+        jax.config.update(UNOPTIMISED.lower(), False)
+        yield
+        jax.config.update(UNOPTIMISED.lower(), before)
+
+
+def kept_programs(config: pytest.Config) -> Path | None:
+    """Return where programs are kept for the next time, if pytest keeps anything."""
+    from valuetrack.programs import default_folder
+
+    cache = getattr(config, "cache", None)  # not with -p no:cacheprovider
+    return cache and cache.mkdir(default_folder().name)  # which names the processor
+
+
+def forget_programs(config: pytest.Config) -> None:
+    """Begin anew when too many programs are kept; JAX itself forgets none."""
+    folder = kept_programs(config)
+    if folder and sum(entry.stat().st_size for entry in folder.iterdir()) > MOST_BYTES:
+        shutil.rmtree(folder)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def programs(tmp_path_factory: pytest.TempPathFactory) -> None:
+def programs(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Compile what is the same in two tests once, whichever process they run in."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # whose folders lie side by side
-        folder = folder.parent
-    folder /= "programs"
-    folder.mkdir(exist_ok=True)
+    import jax
+
+    folder = kept_programs(pytestconfig)
+    if folder is None:
+        folder = tmp_path_factory.getbasetemp()
+        if "PYTEST_XDIST_WORKER" in os.environ:  # whose folders lie side by side
+            folder = folder.parent
+        folder /= "programs"
+        folder.mkdir(exist_ok=True)
     for name, value in {"jax_compilation_cache_dir": str(folder), **KEEP_ALL}.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)

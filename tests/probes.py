@@ -43,55 +43,37 @@ class Bandit:
 
 
 @dataclass(frozen=True)
-class Corridor:
-    """Two places; the step out of the first pays 0, the one out of the second 1 and ends it.
+class Probes:
+    """Three environments, so that one training finds the values of all; a draw at the start
+    chooses among four places, which are seen one-hot.
 
-    The agent is told its place by a uniform-drawn start, so that both are seen. Only action 0 is
-    legal, so Q(second) = 1 and Q(first) = gamma.
+    Place 0 is the bandit above. Places 1 and 2 are a corridor: the step out of the first pays 0,
+    the one out of the second 1 and ends it; only action 0 is legal, so Q(second) = 1 and
+    Q(first) = gamma. Place 3 is a treadmill: it pays 1 for ever, but every episode is cut after
+    three steps, so Q = 1 / (1 - gamma).
     """
 
-    observation_shape: ClassVar[tuple[int, ...]] = (2,)
+    observation_shape: ClassVar[tuple[int, ...]] = (4,)
     observation_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
     num_actions: ClassVar[int] = 2
     reset_uniforms: ClassVar[int] = 1
     step_uniforms: ClassVar[int] = 0
 
     def reset(self, uniforms: Array) -> ProbeState:
-        return ProbeState((uniforms[0] < 0.5).astype(jnp.float32), jnp.int32(0))
+        return ProbeState(jnp.floor(4 * uniforms[0]), jnp.int32(0))
 
     def step(self, state: ProbeState, action: Array, uniforms: Array) -> Step[ProbeState]:
-        last = state.place > 0.5
-        after = ProbeState(jnp.float32(1), state.steps + 1)
+        place, steps = state.place.astype(jnp.int32), state.steps + 1
+        after = ProbeState(jnp.where(place == 1, 2, place).astype(jnp.float32), steps)
         # An illegal action would be paid 100: it shows in the values if a mask is ignored.
-        reward = jnp.where(action == 0, jnp.where(last, 1.0, 0.0), 100.0).astype(jnp.float32)
-        return Step(after, self.observe(after), reward, last, jnp.bool_(False))
+        rewards = jnp.array([[-1.0, 1.0], [0.0, 100.0], [1.0, 100.0], [1.0, 1.0]])
+        over = (place == 0) | (place == 2)
+        cut = (place == 3) & (steps >= 3)
+        return Step(after, self.observe(after), rewards[place, action], over, cut)
 
     def observe(self, state: ProbeState) -> Array:
-        return jnp.stack([1 - state.place, state.place])
+        return (jnp.arange(4) == state.place).astype(jnp.float32)
 
     def action_mask(self, state: ProbeState) -> Array:
-        return jnp.array([True, False])
-
-
-@dataclass(frozen=True)
-class Treadmill:
-    """Pays 1 for ever, but every episode is cut after three steps. Q = 1 / (1 - gamma)."""
-
-    observation_shape: ClassVar[tuple[int, ...]] = (1,)
-    observation_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
-    num_actions: ClassVar[int] = 2
-    reset_uniforms: ClassVar[int] = 0
-    step_uniforms: ClassVar[int] = 0
-
-    def reset(self, uniforms: Array) -> ProbeState:
-        return ProbeState(jnp.float32(0), jnp.int32(0))
-
-    def step(self, state: ProbeState, action: Array, uniforms: Array) -> Step[ProbeState]:
-        after = ProbeState(state.place, state.steps + 1)
-        return Step(after, self.observe(after), jnp.float32(1), jnp.bool_(False), after.steps >= 3)
-
-    def observe(self, state: ProbeState) -> Array:
-        return jnp.ones(1)
-
-    def action_mask(self, state: ProbeState) -> Array:
-        return jnp.ones(2, bool)
+        in_corridor = (state.place == 1) | (state.place == 2)
+        return jnp.stack([jnp.bool_(True), ~in_corridor])

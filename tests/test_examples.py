@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("optimised")  # as whoever copies it
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LONGEST = 40
 
@@ -18,6 +19,7 @@ PROMISES = {
     "samplers_alone": (r"finite: True", ()),
     "track_values": (r"upright -?\d", ("tracking.npz", "tracking.png")),
     "train_and_ask": (r"95 % between", ()),
+    "value_of_a_policy": (r"upright: V = -?\d[\s\S]*discounted return \d", ()),
 }
 """What each example prints, and the files that it leaves behind."""
 

@@ -101,3 +101,36 @@ def test_epsilon_may_be_traced():
     uniforms, mask = jnp.array([0.2, 0.0]), jnp.array([False, True, True, True])
     assert act(uniforms, Q, mask, 0.1) == 2
     assert act(uniforms, Q, mask, 0.3) == 1
+
+
+# -- given probabilities --------------------------------------------------------------------------
+
+
+def test_actions_are_drawn_with_their_probabilities():
+    probabilities = jnp.array([0.2, 0.0, 0.5, 0.3])
+    uniforms = (jnp.arange(1_000) + 0.5) / 1_000
+    drawn = jax.vmap(policies.draw_action, (0, None, None))(
+        uniforms, probabilities, jnp.ones(4, bool)
+    )
+    np.testing.assert_array_equal(np.bincount(drawn, minlength=4), [200, 0, 500, 300])
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1.0 - 2.0**-24])
+def test_the_ends_of_the_unit_interval_give_likely_actions(uniform):
+    probabilities = jnp.array([0.0, 1 / 3, 1 / 3, 1 / 3, 0.0])
+    drawn = int(policies.draw_action(jnp.float32(uniform), probabilities, jnp.ones(5, bool)))
+    assert drawn == (1 if uniform == 0.0 else 3)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[0.5, 0.0, 0.5], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.5, -0.5, 0.0], [np.nan, 1.0, 0.0]],
+    ids=["illegal", "two", "none", "negative", "nan"],
+)
+def test_what_is_no_policy_gives_no_action(wrong):
+    mask = jnp.array([True, True, False])
+    assert int(policies.draw_action(jnp.float32(0.5), jnp.array(wrong), mask)) == policies.NO_POLICY
+
+
+def test_nobody_acts_where_nothing_is_legal():
+    assert int(policies.draw_action(jnp.float32(0.5), jnp.zeros(3), jnp.zeros(3, bool))) == 0

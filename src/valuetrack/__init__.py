@@ -17,7 +17,7 @@ def __getattr__(name: str) -> Any:
     if name == "load" or name[:1].isupper():
         import valuetrack.registry as registry  # noqa: PLC0415, PLR0402 - that is the point
 
-        if name == "load" or name in {kind.__name__ for kind in registry.AGENTS.values()}:
+        if name == "load" or name in {kind.__name__ for kind in registry.CLASSES.values()}:
             return getattr(registry, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -26,7 +26,7 @@ def __dir__() -> list[str]:
     """List the agents too, so that interpreters complete them."""
     import valuetrack.registry as registry  # noqa: PLC0415, PLR0402 - as above
 
-    return [*globals(), "load", *(kind.__name__ for kind in registry.AGENTS.values())]
+    return [*globals(), "load", *(kind.__name__ for kind in registry.CLASSES.values())]
 
 
 __all__ = ["__version__", "keep_programs"]

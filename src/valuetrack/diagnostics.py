@@ -8,8 +8,6 @@ remaining axes' entries. They are those of Vehtari, Gelman, Simpson, Carpenter a
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -19,7 +17,7 @@ MINIMUM_DRAWS = 4
 """Below four draws a half of a chain has no variance."""
 
 
-def split_r_hat(draws: Any) -> Floats:
+def split_r_hat(draws: npt.ArrayLike) -> Floats:
     r"""Return split-R-hat, the square root of total over within-chain variance.
 
     .. math:: \hat R = \sqrt{\frac{\frac{m-1}{m} W + \frac{1}{m} B}{W}}
@@ -36,7 +34,7 @@ def split_r_hat(draws: Any) -> Floats:
         return np.where(np.ptp(halves, axis=(0, 1)) == 0, np.nan, np.sqrt(ratio))
 
 
-def effective_sample_size(draws: Any) -> Floats:
+def effective_sample_size(draws: npt.ArrayLike) -> Floats:
     r"""Return the number of independent draws that would estimate the mean as well.
 
     .. math:: \hat n = \frac{MT}{\hat\tau}, \qquad \hat\tau = -1 + 2\sum_t \hat P_t
@@ -52,7 +50,7 @@ def effective_sample_size(draws: Any) -> Floats:
     return np.asarray(sizes).reshape(halves.shape[2:])
 
 
-def _split(draws: Any) -> Floats:
+def _split(draws: npt.ArrayLike) -> Floats:
     x = np.asarray(draws, dtype=np.float64)
     if x.ndim < 2 or x.shape[1] < MINIMUM_DRAWS:
         raise ValueError(

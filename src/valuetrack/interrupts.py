@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
-Handler = Callable[[int, FrameType | None], None]
+Handler = Callable[[int, FrameType | None], object]
 
 
 @contextlib.contextmanager
-def handled_by(handler: Handler) -> Iterator[None]:
+def handled_by(
+    handler: Handler | signal.Handlers, signals: Iterable[int] = (signal.SIGINT, signal.SIGTERM)
+) -> Iterator[None]:
     """Let a handler take Ctrl-C and SIGTERM; in other threads than the main one nothing comes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
@@ -26,17 +28,9 @@ def handled_by(handler: Handler) -> Iterator[None]:
             signal.signal(number, earlier)
 
 
-@contextlib.contextmanager
-def ignored() -> Iterator[None]:
+def ignored() -> contextlib.AbstractContextManager[None]:
     """Ignore Ctrl-C for a moment; a process that is started meanwhile ignores it for good."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return handled_by(signal.SIG_IGN, (signal.SIGINT,))
 
 
 class Uninterrupted:
@@ -52,7 +46,7 @@ class Uninterrupted:
     """
 
     def __init__(self) -> None:
-        self._handler: Any = None
+        self._handler: Handler | None = None
         self._asked = False
 
     def __enter__(self) -> Self:
@@ -70,6 +64,6 @@ class Uninterrupted:
                 signal.raise_signal(signal.SIGINT)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+        if self._asked and self._handler is not None:
             self._handler(number, frame)
         self._asked = True

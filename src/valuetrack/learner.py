@@ -12,7 +12,7 @@ A learner knows nothing of environments, replay or files. Every trainer drives i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,78 +22,56 @@ from valuetrack.networks import Network
 from valuetrack.policies import POLICY_UNIFORMS, epsilon_greedy
 from valuetrack.samplers.base import Info, Sampler
 from valuetrack.schedules import Schedule
-from valuetrack.types import Array, Params, Transition
+from valuetrack.types import Array, Params, Scalar, Transition, Tree
 
 
 class Task(NamedTuple):
-    """What a learner must know of an environment.
-
-    Attributes
-    ----------
-    shape
-        Of an observation.
-    is_image
-        Whether an observation is an image, (height, width, channels).
-    actions
-        How many actions there are.
-    """
+    """What a learner must know of an environment."""
 
     shape: tuple[int, ...]
+    """The shape of an observation."""
     is_image: bool
+    """Whether an observation is an image, (height, width, channels)."""
     actions: int
+    """How many actions there are."""
 
 
 class LearnerState(NamedTuple):
-    """Everything a learner carries from one update to the next.
+    """Everything a learner carries from one update to the next."""
 
-    Attributes
-    ----------
-    sampler
-        The sampler's state; ``sampler.params`` are the current parameters.
-    target
-        The target network's parameters, or an empty tuple if there is no target network.
-    head
-        The acting head of a network with several heads; 0 for all others.
-    """
-
-    sampler: Any
+    sampler: Tree
+    """The sampler's state; ``sampler.params`` are the current parameters."""
     target: Params
+    """The target network's parameters, or an empty tuple if there is no target network."""
     head: Array
+    """The acting head of a network with several heads; 0 for all others."""
 
 
 class Learner(NamedTuple):
-    """A value-based learner as pure functions.
-
-    Attributes
-    ----------
-    init : (key) -> state
-        Draw the network's parameters and start the sampler.
-    act : (state, observation, mask, uniforms, epsilon) -> action
-        Epsilon-greedy among the legal actions. ``uniforms`` are ``acting_uniforms`` numbers in
-        [0, 1) per action.
-    update : (key, state, transitions) -> (state, info)
-        One update on a batch. It leaves the target network alone.
-    refresh_target : (state) -> state
-        Copy the current parameters to the target network.
-    values : (key, state, observations) -> (heads, ..., actions)
-        The Q-values of the current sample, one set per head. Only learners whose values are
-        random use the key.
-    target_every
-        After how many updates the target network is due for a refresh; ``None`` without one.
-    heads
-        How many sets of values one state gives.
-    acting_uniforms
-        How many uniform numbers one action consumes.
-    """
+    """A value-based learner as pure functions."""
 
     init: Callable[[Array], LearnerState]
-    act: Callable[[LearnerState, Array, Array, Array, Any], Array]
+    """(key) -> state: draw the network's parameters and start the sampler."""
+    act: Callable[[LearnerState, Array, Array, Array, Scalar], Array]
+    """(state, observation, mask, uniforms, epsilon) -> action, epsilon-greedy among the legal ones;
+    ``uniforms`` are ``acting_uniforms`` numbers in [0, 1) per action."""
     update: Callable[[Array, LearnerState, Transition], tuple[LearnerState, Info]]
+    """(key, state, transitions) -> (state, info); it leaves the target network alone."""
     refresh_target: Callable[[LearnerState], LearnerState]
+    """Copy the current parameters to the target network."""
     values: Callable[[Array, LearnerState, Array], Array]
+    """(key, state, observations) -> (heads, ..., actions): the Q-values of the current sample, one
+    set per head. Only learners whose values are random use the key."""
     target_every: int | None = None
+    """After how many updates the target network is due for a refresh; ``None`` without one."""
     heads: int = 1
+    """How many sets of values one state gives."""
     acting_uniforms: int = POLICY_UNIFORMS
+    """How many uniform numbers one action consumes."""
+    policy: Callable[[Array, Array, Array], Array] | None = None
+    """(observations, masks, uniforms) -> actions: a policy that is given and whose values are
+    learned. SARSA takes its next action from it, whatever the behaviour does beside it. ``None``
+    where the learner acts on its own values."""
 
 
 def build_learner(
@@ -104,7 +82,7 @@ def build_learner(
     target_every: int | None = None,
     heads: int = 1,
     head_every: int = 1,
-    prepare: Callable[[Array, Any], Any] | None = None,
+    prepare: Callable[[Array, Tree], Tree] | None = None,
     exploration: Schedule = lambda updates: 0.0,
 ) -> Learner:
     """Build a learner whose values are a function of the network's outputs.
@@ -131,16 +109,14 @@ def build_learner(
     def init(key: Array) -> LearnerState:
         params_key, head_key = jax.random.split(key)
         params = network.init(params_key)
-        target = params if target_every else ()
-        return LearnerState(
-            sampler.init(params), target, jax.random.randint(head_key, (), 0, heads)
-        )
+        head = jax.random.randint(head_key, (), 0, heads)
+        return LearnerState(sampler.init(params), params if target_every else (), head)
 
     def values_of(state: LearnerState, observations: Array) -> Array:
         return to_values(network.apply(state.sampler.params, observations))
 
     def act(
-        state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Any
+        state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Scalar
     ) -> Array:
         q = values_of(state, observation)
         acting = q[0] if heads == 1 else q[state.head]
@@ -150,7 +126,7 @@ def build_learner(
         key: Array, state: LearnerState, transitions: Transition
     ) -> tuple[LearnerState, Info]:
         sampler_key, head_key, data_key = jax.random.split(key, 3)
-        data: Any = transitions
+        data: Tree = transitions
         if target_every:
             data = TargetBatch(transitions, state.target, exploration(state.sampler.updates))
         if prepare is not None:

@@ -21,13 +21,13 @@ form                    h(x; theta)                     observed
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 
 from valuetrack.policies import action_probabilities, greedy, masked_max, select
-from valuetrack.types import Apply, Array, Params, Transition
+from valuetrack.types import Apply, Array, Params, Scalar, Transition, Tree
 
 Gradient = Literal["semi", "full"]
 """Whether the value of the next state is held constant in the gradient of h."""
@@ -44,24 +44,17 @@ class Measurement(NamedTuple):
         What h is compared with. Evaluated once an update, at the parameters before it.
     """
 
-    predict: Callable[[Params, Any], Array]
-    observe: Callable[[Params, Any], Array]
+    predict: Callable[[Params, Tree], Array]
+    observe: Callable[[Params, Tree], Array]
 
 
 class TargetBatch(NamedTuple):
-    """The data of the forms with a target network.
-
-    Attributes
-    ----------
-    transitions, target_params
-        The batch, and the parameters of the target network.
-    epsilon
-        How often the behaviour explores at present; only :func:`expected_sarsa` asks.
-    """
+    """The data of the forms with a target network."""
 
     transitions: Transition
     target_params: Params
-    epsilon: Array | float = 0.0
+    epsilon: Scalar = 0.0
+    """How often the behaviour explores at present; only :func:`expected_sarsa` asks."""
 
 
 def sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
@@ -78,10 +71,10 @@ def sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
         Q(s', a') constant, which is the reference setting. A sampled a' inside a squared
         residual makes the full gradient biased (the double-sampling problem).
     """
-    _check_gradient(gradient)
+    held = _held_in(gradient)
 
     def predict(params: Params, data: Transition) -> Array:
-        next_params = _next_state_params(params, gradient)
+        next_params = held(params)
         value = select(apply(params, data.observation), data.action)
         next_value = select(apply(next_params, data.next_observation), data.next_action)
         return value - data.discount * next_value
@@ -97,10 +90,10 @@ def max_sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
 
     ``gradient`` is as in :func:`sarsa`.
     """
-    _check_gradient(gradient)
+    held = _held_in(gradient)
 
     def predict(params: Params, data: Transition) -> Array:
-        next_params = _next_state_params(params, gradient)
+        next_params = held(params)
         value = select(apply(params, data.observation), data.action)
         next_q = apply(next_params, data.next_observation)
         # By its index: the derivative of jnp.max divides by the number of entries that equal the
@@ -117,15 +110,13 @@ def state_value(apply: Apply, gradient: Gradient = "semi") -> Measurement:
     ``apply`` returns one value a state, with or without a last axis of size one. ``gradient`` is
     as in :func:`sarsa`.
     """
-    _check_gradient(gradient)
-
-    def value(params: Params, observation: Array, like: Array) -> Array:
-        return apply(params, observation).reshape(like.shape)
+    held = _held_in(gradient)
 
     def predict(params: Params, data: Transition) -> Array:
-        next_params = _next_state_params(params, gradient)
-        now = value(params, data.observation, data.reward)
-        later = value(next_params, data.next_observation, data.reward)
+        shape = data.reward.shape
+        next_params = held(params)
+        now = apply(params, data.observation).reshape(shape)
+        later = apply(next_params, data.next_observation).reshape(shape)
         return now - data.discount * later
 
     return Measurement(predict, lambda params, data: data.reward)
@@ -205,20 +196,20 @@ def _with_target(
     return Measurement(predict, observe)
 
 
-def mean_squared_error(measurement: Measurement) -> Callable[[Params, Any], Array]:
+def mean_squared_error(measurement: Measurement) -> Callable[[Params, Tree], Array]:
     r"""Return the loss :math:`\frac1n \sum_i (y_i - h_i)^2` of a measurement model."""
 
-    def loss(params: Params, data: Any) -> Array:
+    def loss(params: Params, data: Tree) -> Array:
         observed = jax.lax.stop_gradient(measurement.observe(params, data))
         return jnp.mean((observed - measurement.predict(params, data)) ** 2)
 
     return loss
 
 
-def huber_error(measurement: Measurement) -> Callable[[Params, Any], Array]:
+def huber_error(measurement: Measurement) -> Callable[[Params, Tree], Array]:
     r"""Return the mean of :math:`u^2/2` for residuals up to 1 and of :math:`|u| - 1/2` beyond."""
 
-    def loss(params: Params, data: Any) -> Array:
+    def loss(params: Params, data: Tree) -> Array:
         observed = jax.lax.stop_gradient(measurement.observe(params, data))
         size = jnp.abs(observed - measurement.predict(params, data))
         return jnp.mean(jnp.where(size <= 1.0, 0.5 * size**2, size - 0.5))
@@ -231,10 +222,8 @@ def discount_of(gamma: float, terminated: Array) -> Array:
     return jnp.where(terminated, 0.0, gamma)
 
 
-def _next_state_params(params: Params, gradient: Gradient) -> Params:
-    return jax.lax.stop_gradient(params) if gradient == "semi" else params
-
-
-def _check_gradient(gradient: str) -> None:
-    if gradient not in ("semi", "full"):
+def _held_in(gradient: Gradient) -> Callable[[Params], Params]:
+    """Return what makes the parameters those of the next state's value."""
+    if gradient not in get_args(Gradient):
         raise ValueError(f"gradient is 'semi' or 'full', not {gradient!r}.")
+    return jax.lax.stop_gradient if gradient == "semi" else lambda params: params

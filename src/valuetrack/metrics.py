@@ -7,7 +7,7 @@ Pools hold NumPy arrays here: sorting them in XLA would take longer than trainin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,30 +17,21 @@ from valuetrack.types import Bools, Floats
 
 
 class ValueMetrics(NamedTuple):
-    """Averages over the states of each action, the legal ones; all fields have shape (actions,).
-
-    Attributes
-    ----------
-    mse
-        Of the pool's mean: (mean Q - true Q)^2.
-    coverage
-        How often the one-step prediction interval covers the true value, averaged over recent
-        samples as centres.
-    credible_coverage
-        How often the interval between the pool's quantiles covers it.
-    width
-        Of the interval, upper end minus lower; both kinds are equally wide. As in the reference:
-        summed over *all* cells of the grid, those where the action is illegal included, and
-        divided by the number of legal ones.
-    legal_width
-        The same, averaged over the legal states alone.
-    """
+    """Averages over the states of each action, the legal ones; all fields have shape (actions,)."""
 
     mse: Floats
+    """Of the pool's mean: (mean Q - true Q)^2."""
     coverage: Floats
+    """How often the one-step prediction interval covers the true value, averaged over recent
+    samples as centres."""
     credible_coverage: Floats
+    """How often the interval between the pool's quantiles covers it."""
     width: Floats
+    """Of the interval, upper end minus lower; both kinds are equally wide. As in the reference:
+    summed over *all* cells of the grid, those where the action is illegal included, and divided by
+    the number of legal ones."""
     legal_width: Floats
+    """The same, averaged over the legal states alone."""
 
 
 def value_metrics(
@@ -97,7 +88,7 @@ def _legal_mean(values: Floats, legal: Bools) -> Floats:
 class Statistic(Protocol):
     """A statistic along one axis of an array, such as `interquartile_mean`."""
 
-    def __call__(self, values: Floats, axis: int) -> Any: ...  # noqa: D102
+    def __call__(self, values: Floats, axis: int) -> Floats: ...  # noqa: D102
 
 
 def interquartile_mean(values: Floats, axis: int = 0) -> Floats:
@@ -121,11 +112,7 @@ def interquartile_mean(values: Floats, axis: int = 0) -> Floats:
 
 
 def bootstrap_interval(
-    values: Floats,
-    statistic: Statistic,
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    values: Floats, statistic: Statistic, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of a statistic.
 

@@ -7,16 +7,17 @@ Any other pair of such functions, Flax's and Equinox's included, serves as well.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from valuetrack.types import Apply, Array, Params
+from valuetrack.types import Apply, Array, Keywords, Params
 
 Activation = Callable[[Array], Array]
 Layer = dict[str, Array]
@@ -221,10 +222,8 @@ def fitting_convolutions(image_shape: Sequence[int]) -> tuple[tuple[int, int, in
     """
     height, width = image_shape[:2]
     for convolutions in (NATURE_CONVOLUTIONS, SMALL_CONVOLUTIONS, TINY_CONVOLUTIONS):
-        left = min(height, width)
-        for _, kernel, stride in convolutions:
-            left = (left - kernel) // stride + 1 if left >= kernel else 0
-        if left >= 1:
+        with contextlib.suppress(ValueError):  # too small for these
+            _convolution_shapes((height, width, 1), convolutions)
             return convolutions
     raise ValueError(
         f"An image of {height} x {width} pixels is too small for a convolution; flatten it "
@@ -249,7 +248,7 @@ def for_observations(
     arguments are those of :func:`mlp` and :func:`cnn`; without ``convolutions``, images get the
     largest of the usual ones that they are large enough for.
     """
-    common: dict[str, Any] = {"activation": activation, "init": init, "init_sd": init_sd}
+    common: Keywords = {"activation": activation, "init": init, "init_sd": init_sd}
     shape = tuple(shape)
     if is_image:
         chosen = convolutions or fitting_convolutions(shape)
@@ -286,22 +285,19 @@ def layer_init(init: InitName | LayerInit = "he", sd: float = 0.1) -> LayerInit:
 
     def draw(key: Array, shape: tuple[int, ...]) -> Layer:
         weight_key, bias_key = jax.random.split(key)
-        bias_shape = shape[-1:]
         if init == "he":
             return {
                 "w": he(weight_key, shape, jnp.float32),
-                "b": jnp.zeros(bias_shape, jnp.float32),
-            }
-        if init == "normal":
-            return {
-                "w": sd * jax.random.normal(weight_key, shape, jnp.float32),
-                "b": sd * jax.random.normal(bias_key, bias_shape, jnp.float32),
+                "b": jnp.zeros(shape[-1:], jnp.float32),
             }
         bound = 1 / math.sqrt(math.prod(shape[:-1]))
-        return {
-            "w": jax.random.uniform(weight_key, shape, jnp.float32, -bound, bound),
-            "b": jax.random.uniform(bias_key, bias_shape, jnp.float32, -bound, bound),
-        }
+
+        def numbers(key: Array, shape: tuple[int, ...]) -> Array:
+            if init == "normal":
+                return sd * jax.random.normal(key, shape, jnp.float32)
+            return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+
+        return {"w": numbers(weight_key, shape), "b": numbers(bias_key, shape[-1:])}
 
     if init not in get_args(InitName):
         raise ValueError(f"init is one of {', '.join(get_args(InitName))}, not {init!r}.")

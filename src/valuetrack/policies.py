@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from valuetrack.types import Array
+from valuetrack.types import Array, Scalar
 
 POLICY_UNIFORMS = 2
 """How many uniform numbers an epsilon-greedy action consumes."""
+PROBABILITY_TOLERANCE = 1e-3
+"""How far from one the sum of a given policy's probabilities may be, in single precision."""
+NO_POLICY = -1
+"""The action where a given policy has no probabilities of legal actions."""
 
 
 def masked_values(q: Array, mask: Array | None) -> Array:
@@ -50,7 +54,7 @@ def uniform_legal(uniform: Array, mask: Array) -> Array:
     return jnp.argmax(legal > rank[..., None], axis=-1)
 
 
-def action_probabilities(q: Array, mask: Array, epsilon: Array | float) -> Array:
+def action_probabilities(q: Array, mask: Array, epsilon: Scalar) -> Array:
     """Return the epsilon-greedy probabilities of the actions; zeros where none is legal."""
     legal = mask.astype(q.dtype)
     even = legal / jnp.maximum(jnp.sum(legal, axis=-1, keepdims=True), 1.0)
@@ -58,7 +62,7 @@ def action_probabilities(q: Array, mask: Array, epsilon: Array | float) -> Array
     return epsilon * even + (1.0 - epsilon) * jnp.where(best & mask, 1.0, 0.0)
 
 
-def epsilon_greedy(uniforms: Array, q: Array, mask: Array, epsilon: Array | float) -> Array:
+def epsilon_greedy(uniforms: Array, q: Array, mask: Array, epsilon: Scalar) -> Array:
     """Take a random legal action with probability ``epsilon``, else the greedy legal one.
 
     ``uniforms`` has two numbers in [0, 1) along its last axis: whether to explore, and which
@@ -67,3 +71,27 @@ def epsilon_greedy(uniforms: Array, q: Array, mask: Array, epsilon: Array | floa
     """
     explore = uniforms[..., 0] < epsilon
     return jnp.where(explore, uniform_legal(uniforms[..., 1], mask), greedy(q, mask))
+
+
+def draw_action(uniform: Array, probabilities: Array, mask: Array) -> Array:
+    """Turn one uniform number into an action drawn with the given probabilities.
+
+    The result is :data:`NO_POLICY` where they are negative or do not sum to one over the legal
+    actions, as compiled code cannot raise. A state without any legal action gives action 0.
+
+    Examples
+    --------
+    >>> legal = jnp.array([True, True, False])
+    >>> int(draw_action(jnp.float32(0.7), jnp.array([0.5, 0.5, 0.0]), legal))
+    1
+    >>> int(draw_action(jnp.float32(0.7), jnp.array([0.5, 0.0, 0.5]), legal))
+    -1
+    """
+    legal = jnp.where(mask, probabilities, 0.0)
+    total = jnp.sum(legal, axis=-1)
+    fits = (jnp.abs(total - 1.0) <= PROBABILITY_TOLERANCE) & jnp.all(probabilities >= 0.0, axis=-1)
+    # Rounding may let a sum grow, or stop short of the last action: only those with a probability
+    # are chosen, and the likeliest where the sum does not get there.
+    reached = (legal > 0.0) & (jnp.cumsum(legal, axis=-1) > (uniform * total)[..., None])
+    chosen = jnp.where(jnp.any(reached, axis=-1), jnp.argmax(reached, -1), jnp.argmax(legal, -1))
+    return jnp.where(jnp.any(mask, axis=-1), jnp.where(fits, chosen, NO_POLICY), 0)

@@ -26,19 +26,22 @@ array([0.5, 0.5])
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from valuetrack.policies import greedy, masked_values
-from valuetrack.types import Array, NDArray
+from valuetrack.io.arrays import Arrays, to_arrays
+from valuetrack.types import Array, NDArray, Scalar, Tree
 
 if TYPE_CHECKING:
     import arviz
 
 IntervalKind = Literal["credible", "prediction"]
+Levels = float | Sequence[float] | NDArray
+"""One level, or several of which each gets an axis of its own."""
 
 
 class Pool(NamedTuple):
@@ -56,7 +59,7 @@ class Pool(NamedTuple):
         How many slots hold a sample.
     """
 
-    samples: Any
+    samples: Tree
     weights: Array
     position: Array
     filled: Array
@@ -70,11 +73,11 @@ class Pool(NamedTuple):
 class Interval(NamedTuple):
     """Lower and upper ends, in the structure of a sample."""
 
-    low: Any
-    high: Any
+    low: Tree
+    high: Tree
 
 
-def init(example: Any, size: int) -> Pool:
+def init(example: Tree, size: int) -> Pool:
     """Make an empty pool for samples with the structure, shapes and dtypes of ``example``."""
     if size < 1:
         raise ValueError(f"A pool needs room for at least one sample, not {size}.")
@@ -82,7 +85,7 @@ def init(example: Any, size: int) -> Pool:
     return Pool(samples, jnp.zeros(size), jnp.int32(0), jnp.int32(0))
 
 
-def add(pool: Pool, sample: Any, weight: Any = 1.0, slot: Any = None) -> Pool:
+def add(pool: Pool, sample: Tree, weight: Scalar = 1.0, slot: Scalar | None = None) -> Pool:
     """Put in one sample, in place of the oldest once the pool is full.
 
     Parameters
@@ -96,7 +99,7 @@ def add(pool: Pool, sample: Any, weight: Any = 1.0, slot: Any = None) -> Pool:
     """
     at = pool.position if slot is None else slot
 
-    def write(stored: Array, new: Any) -> Array:
+    def write(stored: Array, new: Scalar) -> Array:
         new = jnp.asarray(new, stored.dtype)[None]
         return jax.lax.dynamic_update_slice_in_dim(stored, new, at, axis=0)
 
@@ -108,7 +111,7 @@ def add(pool: Pool, sample: Any, weight: Any = 1.0, slot: Any = None) -> Pool:
     )
 
 
-def from_samples(samples: Any, weights: Any = None) -> Pool:
+def from_samples(samples: Tree, weights: Array | NDArray | None = None) -> Pool:
     """Wrap samples, from the oldest to the latest along the leading axis, as a full pool.
 
     NumPy arrays stay NumPy arrays. Without weights all samples weigh the same.
@@ -119,7 +122,7 @@ def from_samples(samples: Any, weights: Any = None) -> Pool:
             f"The leaves of a pool hold equally many samples, at least one; these hold {lengths}."
         )
     (count,) = lengths
-    xp: Any = np if _is_on_host(samples) else jnp
+    xp = _module_of(samples)
     given = xp.ones(count, np.float32) if weights is None else xp.asarray(weights)
     if given.shape != (count,):
         raise ValueError(f"{count} samples have {count} weights, not weights of {given.shape}.")
@@ -143,79 +146,93 @@ def from_updates(values: NDArray, size: int | None = None) -> Pool:
     return from_samples(values.reshape(updates * heads, *rest)[-size:])
 
 
-def latest(pool: Pool) -> Any:
+def latest(pool: Pool) -> Tree:
     """Return the sample that was put in last."""
     return jax.tree.map(lambda x: x[(pool.position - 1) % pool.size], pool.samples)
 
 
-def mean(pool: Pool) -> Any:
+def mean(pool: Pool) -> Tree:
     """Return the plain average of the samples."""
-    if _is_on_host(pool.samples):
-        return jax.tree.map(_host_mean, _filled_rows(pool))
-    return _average(pool, _is_filled(pool).astype(pool.weights.dtype))
+    if _module_of(pool.samples) is jnp:
+        return _average(pool, _is_filled(pool).astype(pool.weights.dtype))
+    with np.errstate(invalid="ignore"):
+        return jax.tree.map(
+            lambda x: x[: pool.filled].sum(axis=0, dtype=np.float64) / pool.filled, pool.samples
+        )
 
 
-def weighted_mean(pool: Pool) -> Any:
+def weighted_mean(pool: Pool) -> Tree:
     r"""Return :math:`\sum_k \epsilon_k \phi_k / \sum_k \epsilon_k`, the estimator of Remark 1.
 
     With decreasing steps the late samples lie closer together in the sampler's own time; the
     weights undo that. Samples that all have the weight zero, as after a step size has fallen to
     zero, count the same.
     """
-    xp: Any = np if _is_on_host(pool.samples) else jnp
+    xp = _module_of(pool.samples)
     weights = xp.asarray(pool.weights)
-    equal = xp.asarray(_is_filled(pool), weights.dtype)
+    equal = _is_filled(pool).astype(weights.dtype)
     return _average(pool, xp.where(xp.any(weights != 0), weights, equal))
 
 
-def variance(pool: Pool) -> Any:
+def _average(pool: Pool, weights: Array) -> Tree:
+    xp = _module_of(pool.samples)
+    dtype = np.float64 if xp is np else weights.dtype
+    weights = xp.asarray(weights, dtype)
+    with np.errstate(invalid="ignore"):
+        return jax.tree.map(
+            lambda x: xp.tensordot(weights, x.astype(dtype), axes=1) / xp.sum(weights),
+            pool.samples,
+        )
+
+
+def variance(pool: Pool) -> Tree:
     """Return the samples' variance, with the number of samples minus one below the bar.
 
     Fewer than two samples have none: NaN.
     """
-    if _is_on_host(pool.samples):
-        return jax.tree.map(_host_variance, _filled_rows(pool))
+    xp = _module_of(pool.samples)
 
-    def leaf(x: Array, m: Array) -> Array:
-        squares = jnp.where(_column(_is_filled(pool), x), (x - m) ** 2, 0.0)
-        return jnp.sum(squares, axis=0) / jnp.maximum(pool.filled - 1, 0)
+    def leaf(x: Array, centre: Array) -> Tree:
+        squares = xp.where(_column(_is_filled(pool), x), (x - centre) ** 2, 0.0)
+        with np.errstate(invalid="ignore"):
+            return squares.sum(axis=0) / xp.maximum(pool.filled - 1, 0)
 
     return jax.tree.map(leaf, pool.samples, mean(pool))
 
 
-def std(pool: Pool) -> Any:
+def std(pool: Pool) -> Tree:
     """Return the samples' standard deviation, the square root of :func:`variance`."""
-    xp: Any = np if _is_on_host(pool.samples) else jnp
-    return jax.tree.map(xp.sqrt, variance(pool))
+    return jax.tree.map(_module_of(pool.samples).sqrt, variance(pool))
 
 
-def quantile(pool: Pool, q: Any) -> Any:
+def quantile(pool: Pool, q: Levels) -> Tree:
     """Return the q-quantiles of the samples, interpolated linearly as NumPy does.
 
     ``q`` is a number or an array; an array gives each leaf leading axes of its shape, all from
     one sort. As in NumPy, a NaN among the samples makes every quantile NaN; so does an empty pool.
     """
-    if _is_on_host(pool.samples):
-        wanted = np.asarray(q, np.float64)
-        return jax.tree.map(lambda x: _host_quantile(x, wanted), _filled_rows(pool))
-    q = jnp.asarray(q)
-    rank = q * (pool.filled - 1)
-    below = jnp.floor(rank).astype(jnp.int32)
-    above = jnp.ceil(rank).astype(jnp.int32)
+    xp = _module_of(pool.samples)
+    wanted = xp.asarray(q, float)
+    rank = wanted * (pool.filled - 1)
+    below, above = (end.astype(np.int32) for end in (xp.floor(rank), xp.ceil(rank)))
+    share = (rank - below)[..., None]
 
-    def leaf(x: Array) -> Array:
-        filled = _column(_is_filled(pool), x)
-        # Empty slots sort to the end, where no rank reaches them.
-        ordered = jnp.sort(jnp.where(filled, x, jnp.inf), axis=0)
-        share = (rank - below).reshape(q.shape + (1,) * (x.ndim - 1))
-        value = ordered[below] * (1 - share) + ordered[above] * share
-        undefined = jnp.any(filled & jnp.isnan(x), axis=0) | (pool.filled == 0)
-        return jnp.where(undefined, jnp.nan, value)
+    def leaf(x: Array) -> Tree:
+        # Empty slots sort to the end, where no rank reaches them, and a NaN behind them.
+        rows = xp.where(_column(_is_filled(pool), x), x, xp.inf).reshape(pool.size, -1)
+        ordered = xp.sort(rows.T.copy()).T  # along memory, which is fastest
+        dtype = xp.result_type(ordered, np.float32)
+        with np.errstate(invalid="ignore"):
+            value = ordered[below] * (1 - share).astype(dtype) + ordered[above] * share.astype(
+                dtype
+            )
+        undefined = xp.isnan(ordered[-1]) | (pool.filled == 0)
+        return xp.where(undefined, xp.nan, value).reshape(wanted.shape + x.shape[1:])
 
     return jax.tree.map(leaf, pool.samples)
 
 
-def credible_interval(pool: Pool, level: Any = 0.95) -> Interval:
+def credible_interval(pool: Pool, level: Levels = 0.95) -> Interval:
     """Return the equal-tailed interval between two quantiles of the pool.
 
     A sequence of levels gives each end a leading axis, all from one sort.
@@ -224,24 +241,24 @@ def credible_interval(pool: Pool, level: Any = 0.95) -> Interval:
     if not np.all((levels > 0) & (levels < 1)):
         raise ValueError(f"The level of an interval lies between 0 and 1; {level} does not.")
     ends = quantile(pool, np.stack([(1 - levels) / 2, (1 + levels) / 2]))
-    return Interval(jax.tree.map(lambda x: x[0], ends), jax.tree.map(lambda x: x[1], ends))
+    return Interval(*(jax.tree.map(lambda x, end=end: x[end], ends) for end in (0, 1)))
 
 
-def prediction_interval(pool: Pool, level: Any = 0.95, centre: Any = None) -> Interval:
+def prediction_interval(pool: Pool, level: Levels = 0.95, centre: Tree | None = None) -> Interval:
     """Return the one-step prediction interval: the same width, around the latest sample.
 
     ``centre`` takes the place of the latest sample, such as the mean over the heads of the last
     update.
     """
-    credible = credible_interval(pool, level)
-    half = jax.tree.map(lambda low, high: (high - low) / 2, credible.low, credible.high)
+    low, high = credible_interval(pool, level)
+    half = jax.tree.map(lambda low, high: (high - low) / 2, low, high)
     middle = latest(pool) if centre is None else centre
     low = jax.tree.map(lambda x, h: x - h, middle, half)
     return Interval(low, jax.tree.map(lambda x, h: x + h, middle, half))
 
 
 def interval(
-    pool: Pool, level: Any = 0.95, kind: IntervalKind = "credible", centre: Any = None
+    pool: Pool, level: Levels = 0.95, kind: IntervalKind = "credible", centre: Tree | None = None
 ) -> Interval:
     """Return the interval of the kind named; ``centre`` is that of a prediction interval."""
     if kind == "credible":
@@ -251,7 +268,7 @@ def interval(
     raise ValueError(f"An interval is 'credible' or 'prediction', not {kind!r}.")
 
 
-def policy_probabilities(pool: Pool, mask: Any = None) -> Any:
+def policy_probabilities(pool: Pool, mask: Array | NDArray | None = None) -> Tree:
     r"""Return how often each action is the greedy one, the paper's mean policy probability.
 
     .. math:: p(a \mid s) = \frac{1}{|\varrho|} \sum_{\rho \in \varrho} 1\{\rho(s) = a\}
@@ -260,17 +277,16 @@ def policy_probabilities(pool: Pool, mask: Any = None) -> Any:
     legal ones. A state without a legal action gets zeros. A NaN among a state's legal values has
     no greedy action, and makes the state's probabilities NaN.
     """
-    if _is_on_host(pool.samples):
-        (rows,) = jax.tree.leaves(_filled_rows(pool))
-        return _host_votes(rows, None if mask is None else np.asarray(mask, bool))
+    xp = _module_of(pool.samples)
     (values,) = jax.tree.leaves(pool.samples)
-    chosen = jax.nn.one_hot(greedy(values, mask), values.shape[-1])
-    unknown = jnp.any(jnp.isnan(masked_values(values, mask)), axis=-1, keepdims=True)
-    chosen = jnp.where(unknown, jnp.nan, chosen)
-    if mask is not None:
-        chosen = jnp.where(mask, chosen, 0.0)
-    filled = _column(_is_filled(pool), chosen)
-    return jnp.sum(jnp.where(filled, chosen, 0.0), axis=0) / pool.filled
+    legal = values if mask is None else xp.where(mask, values, -xp.inf)
+    is_greedy = xp.argmax(legal, axis=-1)[..., None] == xp.arange(values.shape[-1])
+    filled = _column(_is_filled(pool), values)
+    unknown = (xp.isnan(legal) & filled).any(axis=(0, -1))[..., None]
+    with np.errstate(invalid="ignore"):
+        share = (is_greedy & filled).sum(axis=0) / pool.filled
+    share = xp.where(unknown, xp.nan, share)
+    return share if mask is None else xp.where(mask, share, 0.0)
 
 
 def order(pool: Pool) -> NDArray:
@@ -280,7 +296,7 @@ def order(pool: Pool) -> NDArray:
     return (start + np.arange(filled)) % pool.size
 
 
-def in_order(pool: Pool) -> Any:
+def in_order(pool: Pool) -> Tree:
     """Return the samples as NumPy arrays from the oldest to the latest, empty slots left out."""
     slots = order(pool)
     return jax.tree.map(lambda x: np.asarray(x)[slots], pool.samples)
@@ -300,12 +316,10 @@ def to_arviz(pools: Pool | Sequence[Pool], name: str = "theta") -> arviz.Inferen
             f"Chains must hold equally many samples, at least one; they hold {lengths}."
         )
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *[in_order(pool) for pool in chains])
-    leaves = jax.tree_util.tree_leaves_with_path(stacked)
-    named = {".".join([name, *map(_path_part, path)]): leaf for path, leaf in leaves}
-    return inference_data(named)
+    return inference_data(to_arrays(stacked, name))
 
 
-def inference_data(named: dict[str, Any]) -> arviz.InferenceData:
+def inference_data(named: Arrays) -> arviz.InferenceData:
     """Return arrays (chain, draw, ...) as ArviZ ``InferenceData`` (needs the extra ``arviz``)."""
     try:
         import arviz  # noqa: PLC0415 - an extra
@@ -315,78 +329,16 @@ def inference_data(named: dict[str, Any]) -> arviz.InferenceData:
     return data
 
 
-def _path_part(entry: Any) -> str:
-    return jax.tree_util.keystr((entry,), simple=True)
-
-
-def _is_on_host(samples: Any) -> bool:
-    """Return whether samples are NumPy arrays, which are summarised in NumPy."""
-    return all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(samples))
-
-
-def _filled_rows(pool: Pool) -> Any:
-    filled = int(pool.filled)
-    return jax.tree.map(lambda x: x[:filled], pool.samples)
-
-
-def _host_mean(x: NDArray) -> NDArray:
-    with np.errstate(invalid="ignore"):
-        return np.asarray(x.sum(axis=0, dtype=np.float64) / len(x))
-
-
-def _host_variance(x: NDArray) -> NDArray:
-    with np.errstate(invalid="ignore"):
-        return np.asarray(((x - _host_mean(x)) ** 2).sum(axis=0) / np.float64(max(len(x) - 1, 0)))
-
-
-def _host_quantile(x: NDArray, q: NDArray) -> NDArray:
-    """Return quantiles along the first axis from one sort, shape ``q.shape + x.shape[1:]``."""
-    size, shape = len(x), q.shape + x.shape[1:]
-    if not size:
-        return np.full(shape, np.nan)
-    # Sorting along memory is fastest.
-    ordered = np.sort(np.ascontiguousarray(x.reshape(size, -1).T), axis=1)
-    # A NaN sorts to the end and would leave the lower quantiles untouched; it must show.
-    spoilt = np.isnan(ordered[:, -1])
-    found = [np.where(spoilt, np.nan, _between(ordered, one)) for one in q.ravel().tolist()]
-    return np.stack(found).reshape(shape)
-
-
-def _between(ordered: NDArray, q: float) -> NDArray:
-    """Return the q-quantile of each row of sorted numbers."""
-    last = ordered.shape[1] - 1
-    rank = q * last
-    below = int(rank)
-    share = rank - below
-    above = min(below + 1, last)
-    return np.asarray(ordered[:, below] * (1 - share) + ordered[:, above] * share)
-
-
-def _host_votes(values: NDArray, mask: NDArray | None) -> NDArray:
-    """Return the share of samples whose greedy action is each of the actions."""
-    legal = values if mask is None else np.where(mask, values, -np.inf)
-    chosen = np.argmax(legal, axis=-1)
-    greedy_ones = chosen[..., None] == np.arange(values.shape[-1])
-    with np.errstate(invalid="ignore"):
-        votes = greedy_ones.sum(axis=0) / len(values)
-    unknown = np.isnan(legal).any(axis=-1, keepdims=True).any(axis=0)
-    votes = np.where(unknown, np.nan, votes)
-    return votes if mask is None else np.where(mask, votes, 0.0)
+def _module_of(samples: Tree) -> ModuleType:
+    """Return NumPy for samples that are NumPy arrays, and JAX's for all others."""
+    on_host = all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(samples))
+    return np if on_host else jnp
 
 
 def _is_filled(pool: Pool) -> Array:
-    return jnp.arange(pool.size) < pool.filled
-
-
-def _average(pool: Pool, weights: Any) -> Any:
-    xp: Any = np if _is_on_host(pool.samples) else jnp
-    dtype = np.float64 if xp is np else weights.dtype
-    weights = xp.asarray(weights, dtype)
-    with np.errstate(invalid="ignore"):
-        total = xp.sum(weights)
-        return jax.tree.map(
-            lambda x: xp.tensordot(weights, x.astype(dtype), axes=1) / total, pool.samples
-        )
+    """Return which slots hold a sample."""
+    filled: Array = _module_of(pool.samples).arange(pool.size) < pool.filled
+    return filled
 
 
 def _column(mask: Array, like: Array) -> Array:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from valuetrack import schedules
-from valuetrack.types import Array, Params
+from valuetrack.types import Array, Params, Scalar
 
 
 class Prior(NamedTuple):
@@ -30,8 +30,8 @@ class Prior(NamedTuple):
         A draw from the fully phased-in prior with the shapes and dtypes of ``params``.
     """
 
-    log_density: Callable[[Params, Any], Array]
-    gradient: Callable[[Params, Any], Params]
+    log_density: Callable[[Params, Scalar], Array]
+    gradient: Callable[[Params, Scalar], Params]
     sample: Callable[[Array, Params], Params]
 
 
@@ -39,10 +39,10 @@ def gaussian(sd: float) -> Prior:
     r"""Independent :math:`N(0, \sigma_\theta^2)` for every parameter."""
     _check_positive(sd=sd)
 
-    def log_density(params: Params, count: Any = 0) -> Array:
+    def log_density(params: Params, count: Scalar = 0) -> Array:
         return _tree_sum(jax.tree.map(lambda p: _log_normal(p, sd), params))
 
-    def gradient(params: Params, count: Any = 0) -> Params:
+    def gradient(params: Params, count: Scalar = 0) -> Params:
         return jax.tree.map(lambda p: -p / sd**2, params)
 
     def sample(key: Array, params: Params) -> Params:
@@ -89,7 +89,7 @@ def gaussian_mixture(
     log_sd_ratio = math.log(narrow_sd / wide_sd)
     precision_gap = 1.0 / narrow_sd**2 - 1.0 / wide_sd**2
 
-    def log_density(params: Params, count: Any = 0) -> Array:
+    def log_density(params: Params, count: Scalar = 0) -> Array:
         weight = weight_at(count + 1)
 
         def leaf(p: Array) -> Array:
@@ -99,7 +99,7 @@ def gaussian_mixture(
 
         return _tree_sum(jax.tree.map(leaf, params))
 
-    def gradient(params: Params, count: Any = 0) -> Params:
+    def gradient(params: Params, count: Scalar = 0) -> Params:
         weight = weight_at(count + 1)
         log_odds = jnp.log(weight) - jnp.log1p(-weight) + log_sd_ratio
 

@@ -8,7 +8,6 @@ reports, ``valuetrack.load`` and the tables of options then know it.
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from valuetrack.agents.akq import AKQ as AKQ
 from valuetrack.agents.bootdqn import BootDQN as BootDQN
@@ -20,18 +19,23 @@ from valuetrack.agents.lktd import LKTD as LKTD
 from valuetrack.agents.qrdqn import QRDQN as QRDQN
 from valuetrack.agents.sghmc import SGHMC as SGHMC
 from valuetrack.agents.sgld import SGLD as SGLD
+from valuetrack.agents.value_tracker import ValueTracker as ValueTracker
 from valuetrack.api.agent import Agent as Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.loading import load_agent
 from valuetrack.io import array_file, errors
 
-AGENTS: dict[str, type[Agent[Any]]] = {
+AGENTS: dict[str, type[AnyAgent]] = {
     kind.name: kind
     for kind in sorted(Agent.__subclasses__(), key=lambda kind: (not kind.is_sampler, kind.name))
+    if kind is not ValueTracker  # which no command can give a policy
 }
 """The name in files and on the command line -> the class; the samplers first."""
+CLASSES: dict[str, type[AnyAgent]] = {**AGENTS, ValueTracker.name: ValueTracker}
+"""What a file may hold: the agents, and the tracker of a given policy's values."""
 
 
-def agent_type(name: str) -> type[Agent[Any]]:
+def agent_type(name: str) -> type[AnyAgent]:
     """Return the class of an algorithm by its name, in capitals or not."""
     kind = AGENTS.get(name.lower())
     if kind is None:
@@ -39,10 +43,12 @@ def agent_type(name: str) -> type[Agent[Any]]:
     return kind
 
 
-def load(path: str | os.PathLike[str], env: Any = None) -> Agent[Any]:
+def load(path: str | os.PathLike[str], env: object = None, policy: object = None) -> AnyAgent:
     """Load an agent from a file of :meth:`~valuetrack.api.agent.Agent.save`.
 
     ``env`` is needed if the agent was made without an id; given, it replaces the saved one.
+    ``policy`` is for a :class:`~valuetrack.agents.value_tracker.ValueTracker`, whose file does not
+    hold its policy: without it, it knows its values but cannot learn.
 
     Raises
     ------
@@ -58,7 +64,11 @@ def load(path: str | os.PathLike[str], env: Any = None) -> Agent[Any]:
     """
     arrays, description = array_file.load(path)
     name = description.get("algorithm")
-    if not isinstance(name, str) or name not in AGENTS:
+    if not isinstance(name, str) or name not in CLASSES:
         told = errors.shortened(repr(name))
         raise errors.file_error(path, f"holds the unknown algorithm {told}")
-    return load_agent(AGENTS[name], path, arrays, description, env)
+    kind = CLASSES[name]
+    if policy is not None and kind is not ValueTracker:
+        raise ValueError(f"The file holds a {kind.__name__}, which takes no policy.")
+    given = (policy,) if kind is ValueTracker else ()
+    return load_agent(kind, path, arrays, description, env, given)

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from valuetrack.io.arrays import Arrays
-from valuetrack.types import Array, NDArray, Transition
+from valuetrack.types import Array, DType, NDArray, Scalar, Transition, Tree
 
 PREFIX = "replay"
 """What the names of saved arrays begin with."""
@@ -35,22 +36,14 @@ SCALARS = 4
 
 @dataclass(frozen=True)
 class Layout:
-    """What one transition looks like.
-
-    Parameters
-    ----------
-    observation_shape, observation_dtype
-        Of one observation.
-    actions
-        How many actions exist.
-    """
+    """What one transition looks like."""
 
     observation_shape: tuple[int, ...]
-    observation_dtype: np.dtype[Any]
+    observation_dtype: DType
     actions: int
 
     @property
-    def fields(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    def fields(self) -> dict[str, tuple[tuple[int, ...], DType]]:
         """Shape and dtype of each field of a transition."""
         observation = (tuple(self.observation_shape), np.dtype(self.observation_dtype))
         index, number = ((), np.dtype(np.int32)), ((), np.dtype(np.float32))
@@ -79,47 +72,26 @@ class Layout:
         """How many float32 numbers a row has."""
         return SCALARS + self.actions + (2 * self.observation_size if self.is_packed else 0)
 
-    @property
-    def row_bytes(self) -> int:
-        """How many bytes a transition takes on the device."""
-        own = 0 if self.is_packed else np.dtype(self.observation_dtype).itemsize
-        return 4 * self.width + 2 * self.observation_size * own
-
 
 class Rows(NamedTuple):
-    """Transitions as they lie on the device.
-
-    Attributes
-    ----------
-    numbers
-        One row of float32 per transition. Actions and masks are small integers, which float32
-        holds exactly.
-    observations
-        The observation and the next one, (..., 2, *shape), in their own dtype. An empty tuple if
-        they are float32 and part of ``numbers``: one slice to write, one gather to read.
-    """
+    """Transitions as they lie on the device."""
 
     numbers: Array
-    observations: Any
+    """One row of float32 per transition; it holds actions and masks, small integers, exactly."""
+    observations: Tree
+    """The observation and the next one, (..., 2, *shape), in their own dtype. An empty tuple if
+    they are float32 and part of ``numbers``: one slice to write, one gather to read."""
 
 
 @dataclass(frozen=True)
 class DeviceRing:
-    """One seed's ring as pure functions.
-
-    Parameters
-    ----------
-    layout
-        What a transition looks like.
-    capacity
-        How many transitions fit, a multiple of ``block``.
-    block
-        How many are written at a time. A write never wraps around the end.
-    """
+    """One seed's ring as pure functions."""
 
     layout: Layout
     capacity: int
+    """How many transitions fit, a multiple of ``block``."""
     block: int
+    """How many are written at a time. A write never wraps around the end."""
 
     def __post_init__(self) -> None:
         """Refuse a capacity that is not made of whole blocks."""
@@ -141,19 +113,16 @@ class DeviceRing:
     def pack(self, transitions: Transition) -> Rows:
         """Turn transitions, with any leading axes, into rows."""
         layout, t = self.layout, transitions
-        xp: Any = jnp if isinstance(t.action, jax.Array) else np
+        xp: ModuleType = jnp if isinstance(t.action, jax.Array) else np
         lead = t.action.shape
-        scalars = xp.stack([t.action, t.reward, t.discount, t.next_action], axis=-1)
-        rest = [scalars, t.next_mask]
-        own: Any = ()
+        both = (t.observation, t.next_observation)
+        parts = [xp.stack([t.action, t.reward, t.discount, t.next_action], axis=-1), t.next_mask]
+        own: Tree = ()
         if layout.is_packed:
-            both = (t.observation, t.next_observation)
-            rest = [*(part.reshape(*lead, layout.observation_size) for part in both), *rest]
+            parts = [*(part.reshape(*lead, layout.observation_size) for part in both), *parts]
         else:
-            own = xp.stack([t.observation, t.next_observation], axis=len(lead))
-            own = own.astype(layout.observation_dtype)
-        numbers = xp.concatenate([part.astype(np.float32) for part in rest], axis=-1)
-        return Rows(numbers, own)
+            own = xp.stack(both, axis=len(lead)).astype(layout.observation_dtype)
+        return Rows(xp.concatenate([part.astype(np.float32) for part in parts], axis=-1), own)
 
     def unpack(self, rows: Rows) -> Transition:
         """Turn rows, with any leading axes, back into transitions."""
@@ -177,9 +146,9 @@ class DeviceRing:
             next_mask=numbers[..., SCALARS:] > 0.5,
         )
 
-    def write(self, ring: Rows, new: Rows, writes: Any) -> Rows:
+    def write(self, ring: Rows, new: Rows, writes: Scalar) -> Rows:
         """Write one block; ``writes`` is how many were written before, one number for all seeds."""
-        position = writes % (self.capacity // self.block) * self.block
+        position = self._position(writes)
 
         def leaf(stored: Array, block: Array) -> Array:
             return jax.lax.dynamic_update_slice_in_dim(stored, block, position, axis=0)
@@ -187,13 +156,17 @@ class DeviceRing:
         written: Rows = jax.tree.map(leaf, ring, new)
         return written
 
-    def filled(self, writes: Any) -> Any:
+    def _position(self, writes: Scalar) -> Scalar:
+        """Return where the block goes that is written after so many."""
+        return writes % (self.capacity // self.block) * self.block
+
+    def filled(self, writes: Scalar) -> Tree:
         """Return how many transitions a ring holds after so many writes, traced or not."""
         whole = self.capacity // self.block
-        smaller = min if isinstance(writes, int) else jnp.minimum
-        return smaller(writes, whole) * self.block
+        blocks = min(writes, whole) if isinstance(writes, int) else jnp.minimum(writes, whole)
+        return blocks * self.block
 
-    def draw(self, ring: Rows, uniforms: Array, writes: Any) -> Transition:
+    def draw(self, ring: Rows, uniforms: Array, writes: Scalar) -> Transition:
         """Draw uniformly with replacement: one transition per number in [0, 1).
 
         At least one block must have been written; compiled code cannot check that.
@@ -202,9 +175,9 @@ class DeviceRing:
         chosen = jnp.minimum((uniforms * size).astype(jnp.int32), size - 1)
         return self.unpack(jax.tree.map(lambda stored: stored[chosen], ring))
 
-    def newest(self, ring: Rows, writes: Any) -> Transition:
+    def newest(self, ring: Rows, writes: Scalar) -> Transition:
         """Return the block that was written last, (block, ...)."""
-        position = (writes - 1) % (self.capacity // self.block) * self.block
+        position = self._position(writes - 1)
 
         def leaf(stored: Array) -> Array:
             return jax.lax.dynamic_slice_in_dim(stored, position, self.block, axis=0)
@@ -219,8 +192,7 @@ class DeviceRing:
         """
         filled = self.filled(writes)
         rows = self.unpack(jax.tree.map(lambda stored: stored[:, :filled], rings))
-        written = np.full(len(rings.numbers), writes * self.block, np.int64)
-        return _named(rows, written)
+        return _named(rows, np.full(len(rings.numbers), writes * self.block, np.int64))
 
     def restore(self, arrays: Arrays, seeds: int, writes: int) -> Rows:
         """Return the rings of all seeds that hold what was saved after so many writes.
@@ -233,35 +205,21 @@ class DeviceRing:
         written = _saved_written(arrays, seeds, writes * self.block)
         if (written != writes * self.block).any():
             raise ValueError("the saved replay memory counts transitions that cannot exist")
-        filled = self.filled(writes)
-        saved = self.pack(_saved_rows(arrays, self.layout, seeds, filled))
-
-        def leaf(rows: Any) -> NDArray:
-            ring = np.zeros((seeds, self.capacity, *rows.shape[2:]), rows.dtype)
-            ring[:, :filled] = rows
-            return ring
-
-        rings: Rows = jax.tree.map(leaf, saved)
+        saved = self.pack(_saved_rows(arrays, self.layout, seeds, self.filled(writes)))
+        rings: Rows = jax.tree.map(lambda rows: _ring(rows, self.capacity), saved)
         return rings
 
 
 class HostRing:
-    """Rings of transitions in NumPy arrays, one per seed.
+    """Rings of so many transitions in NumPy arrays, one per seed.
 
     Nothing is copied but what is written and what is drawn.
-
-    Parameters
-    ----------
-    layout
-        What a transition looks like.
-    seeds, capacity
-        How many rings, and how many transitions fit into each.
     """
 
     def __init__(self, layout: Layout, seeds: int, capacity: int) -> None:
         self.layout, self.capacity = layout, capacity
         self.written = np.zeros(seeds, np.int64)
-        self.rows = host_transitions(
+        self.rows: Tree = host_transitions(
             **{
                 name: np.zeros((seeds, capacity, *shape), dtype)
                 for name, (shape, dtype) in layout.fields.items()
@@ -282,7 +240,7 @@ class HostRing:
         # Each environment writes behind those of its seed that come before it.
         turn = np.arange(len(which)) - np.searchsorted(seeds, seeds)
         position = (self.written[seeds] + turn) % self.capacity
-        for ring, new in zip(self._rings, transitions, strict=True):
+        for ring, new in zip(self.rows, transitions, strict=True):
             ring[seeds, position] = new[which]
         self.written += np.bincount(seeds, minlength=len(self.written))
 
@@ -295,7 +253,7 @@ class HostRing:
         size = self.filled.reshape(lead)
         chosen = np.minimum((uniforms * size).astype(np.int64), size - 1)
         seed = np.arange(len(uniforms)).reshape(lead)
-        return Transition(*(ring[seed, chosen] for ring in self._rings))
+        return Transition(*(ring[seed, chosen] for ring in self.rows))
 
     def newest(self, count: int) -> Transition:
         """Return the last transitions of every seed, (seeds, count, ...), in the order of time.
@@ -305,7 +263,7 @@ class HostRing:
         age = (count - 1 - np.arange(count)) % np.maximum(self.filled, 1)[:, None]
         where = (self.written[:, None] - 1 - age) % self.capacity
         seed = np.arange(len(self.written))[:, None]
-        return Transition(*(ring[seed, where] for ring in self._rings))
+        return Transition(*(ring[seed, where] for ring in self.rows))
 
     def clear(self) -> None:
         """Hold no transition, as at the beginning."""
@@ -314,7 +272,7 @@ class HostRing:
     def arrays(self) -> dict[str, NDArray]:
         """Return the rows up to the last one that is filled, as named arrays."""
         filled = int(self.filled.max())
-        return _named(Transition(*(ring[:, :filled] for ring in self._rings)), self.written)
+        return _named(Transition(*(ring[:, :filled] for ring in self.rows)), self.written)
 
     def restore(self, arrays: Arrays, most: int = MOST_WRITTEN) -> None:
         """Hold what was saved; ``most`` is how many transitions a seed can have written.
@@ -329,25 +287,22 @@ class HostRing:
         filled = int(np.minimum(written, self.capacity).max())
         saved = _saved_rows(arrays, self.layout, seeds, filled)
         self.written = written.copy()
-        self.rows = jax.tree.map(self._ring, saved)
-
-    def _ring(self, rows: NDArray) -> NDArray:
-        """Return a new ring that begins with these rows; the rest of it takes no memory yet."""
-        ring = np.zeros((len(rows), self.capacity, *rows.shape[2:]), rows.dtype)
-        ring[:, : rows.shape[1]] = rows
-        return ring
-
-    @property
-    def _rings(self) -> tuple[Any, ...]:
-        return self.rows
+        self.rows = jax.tree.map(lambda rows: _ring(rows, self.capacity), saved)
 
 
-def host_transitions(**fields: Any) -> Transition:
+def host_transitions(**fields: Tree) -> Transition:
     """Return transitions of NumPy arrays, which have the same fields as those on the device."""
     return Transition(**fields)
 
 
-def _named(rows: Any, written: NDArray) -> dict[str, NDArray]:
+def _ring(rows: NDArray, capacity: int) -> NDArray:
+    """Return new rings that begin with these rows; the rest of them takes no memory yet."""
+    rings = np.zeros((len(rows), capacity, *rows.shape[2:]), rows.dtype)
+    rings[:, : rows.shape[1]] = rows
+    return rings
+
+
+def _named(rows: Transition, written: NDArray) -> dict[str, NDArray]:
     named = {f"{PREFIX}.{name}": np.asarray(part) for name, part in rows._asdict().items()}
     return {f"{PREFIX}.written": written, **named}
 

@@ -23,13 +23,13 @@ Salmon, Moraes, Dror and Shaw (2011). Parallel random numbers: as easy as 1, 2, 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.random import define_prng_impl
+from jax.typing import DTypeLike
 
-from valuetrack.types import Array
+from valuetrack.types import Array, DType, Scalar
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
@@ -42,12 +42,12 @@ COSINE = (1.0, -4.93480214, 4.05870915, -1.33521195, 0.234937068, -0.024395932)
 BLOCKS = 2
 
 
-def key(seed: Any) -> Array:
+def key(seed: Scalar) -> Array:
     """Return the random key of a seed, an integer of up to 32 bits (traced or not)."""
     return jax.random.key(seed, impl=THREEFRY)
 
 
-def is_own(dtype: Any) -> bool:
+def is_own(dtype: DType) -> bool:
     """Return whether this is the dtype of the keys made here."""
     return bool(dtype == key(0).dtype)
 
@@ -66,7 +66,7 @@ def threefry(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
     return x0, x1
 
 
-def normal(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+def normal(key: Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> Array:
     r"""Draw standard normal numbers, in pairs, by the method of Box and Muller.
 
     .. math:: (z_1, z_2) = \pm\sqrt{-2 \log u}\,(\cos \pi t, \sin \pi t), \qquad
@@ -130,7 +130,7 @@ def _encrypt_counters(raw: Array, size: int) -> tuple[Array, Array]:
     return words
 
 
-def _seed(seed: Array) -> Array:
+def _seed(seed: Scalar) -> Array:
     seed = jnp.asarray(seed)
     low = seed.astype(jnp.uint32)
     wide = seed.dtype.itemsize > 4
@@ -152,15 +152,14 @@ def _random_bits(raw: Array, width: int, shape: tuple[int, ...]) -> Array:
     return jnp.concatenate(words)[:size].reshape(shape).astype(f"uint{width}")
 
 
-def _fold_in(raw: Array, data: Any) -> Array:
+def _fold_in(raw: Array, data: Scalar) -> Array:
     high, low = _seed(data)
     return _computed_once(jnp.stack(threefry(raw[0], raw[1], high, low)))
 
 
 def _computed_once(keys: Array) -> Array:
     """Keep XLA from writing the cipher out again wherever one of these keys is used."""
-    barrier: Any = jax.lax.optimization_barrier
-    kept: Array = barrier(keys)
+    kept: Array = jax.lax.optimization_barrier(keys)  # type: ignore[no-untyped-call]
     return kept
 
 

@@ -8,15 +8,14 @@ as an Optax schedule, so any of Optax's can be passed where one of these can.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from valuetrack.types import Array
+from valuetrack.types import Array, Scalar
 
-Schedule = Callable[[Any], Any]
+Schedule = Callable[[Scalar], Scalar]
 """``count -> value``."""
 
 
@@ -39,7 +38,7 @@ def linear(start: float, end: float, steps: int) -> Schedule:
     if steps < 0:
         raise ValueError(f"A linear schedule needs steps >= 0, not {steps}.")
 
-    def schedule(count: Any) -> Array:
+    def schedule(count: Scalar) -> Array:
         done = jnp.minimum(count / steps, 1.0) if steps else 1.0
         return jnp.asarray(start + (end - start) * done)
 
@@ -77,7 +76,7 @@ def cyclical(initial: float, cycle_length: int) -> Schedule:
     if cycle_length < 1:
         raise ValueError(f"A cyclical schedule needs cycle_length >= 1, not {cycle_length}.")
 
-    def schedule(count: Any) -> Array:
+    def schedule(count: Scalar) -> Array:
         phase = (count % cycle_length) / cycle_length
         return jnp.asarray(initial / 2.0 * (jnp.cos(jnp.pi * phase) + 1.0))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +13,24 @@ Array = jax.Array
 """An array on the device."""
 NDArray = npt.NDArray[Any]
 """An array on the host, of any dtype."""
-Floats = npt.NDArray[np.floating[Any]]
+AnyArray = Array | NDArray
+"""An array on either."""
+Arrays = Mapping[str, NDArray]
+"""Arrays by name."""
+DType = np.dtype[Any]
+"""Of arrays on the host."""
+Keywords = dict[str, Any]
+"""Values of any type by name: keyword arguments and options."""
+Json = dict[str, Any]
+"""A JSON object or a table of a TOML file, such as options and manifests."""
+Floats = npt.NDArray[np.floating]
 Bools = npt.NDArray[np.bool_]
-Params = Any
+Tree = Any
+"""A pytree: arrays in nested tuples, lists and dicts. Python's types cannot say what is inside."""
+Params = Tree
 """A pytree of floating-point arrays: the network's parameters, theta in the paper."""
+Scalar = int | float | Array
+"""A number, which compiled code may have traced."""
 
 Apply = Callable[[Params, Array], Array]
 """A network as a function: (parameters, observations) -> outputs."""

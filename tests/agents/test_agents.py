@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.probes import Bandit, Corridor, Treadmill
+from tests.probes import Bandit, Probes
 from valuetrack import schedules
 from valuetrack.agents.akq import AKQ, AKQOptions
 from valuetrack.agents.bootdqn import BootDQN, BootDQNOptions
@@ -105,32 +106,35 @@ def _trained_values(env, learner, observations, *, cycles=2_000, on_policy=False
     return np.asarray(state.values).mean(axis=(0, 1))
 
 
+@functools.cache
+def values_of_the_probes(name):
+    """Return the values of the bandit, of both places of the corridor, and of the treadmill."""
+    env = Probes()
+    return _trained_values(env, AGENTS[name](env), jnp.eye(4))
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_values_of_a_bandit(name):
-    env = Bandit()
-    values = _trained_values(env, AGENTS[name](env), jnp.ones((1, 1)))
-    np.testing.assert_allclose(values, [[-1.0, 1.0]], atol=0.1)
+    np.testing.assert_allclose(values_of_the_probes(name)[0], [-1.0, 1.0], atol=0.1)
 
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_values_are_discounted_and_masked_actions_do_not_leak(name):
-    env = Corridor()
-    values = _trained_values(env, AGENTS[name](env), jnp.eye(2))
-    np.testing.assert_allclose(values[:, 0], [GAMMA, 1.0], atol=0.1)
+    np.testing.assert_allclose(values_of_the_probes(name)[1:3, 0], [GAMMA, 1.0], atol=0.1)
 
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_truncation_bootstraps(name):
-    env = Treadmill()
-    values = _trained_values(env, AGENTS[name](env), jnp.ones((1, 1)))
-    np.testing.assert_allclose(values, np.full((1, 2), 1 / (1 - GAMMA)), atol=0.2)
+    np.testing.assert_allclose(values_of_the_probes(name)[3], 1 / (1 - GAMMA), atol=0.2)
 
 
 @pytest.mark.parametrize("name", ["lktd", "dqn"])
 def test_on_policy_training_finds_the_same_values(name):
-    env = Corridor()
-    values = _trained_values(env, AGENTS[name](env), jnp.eye(2), on_policy=True)
-    np.testing.assert_allclose(values[:, 0], [GAMMA, 1.0], atol=0.1)
+    env = Probes()
+    values = _trained_values(env, AGENTS[name](env), jnp.eye(4), on_policy=True)
+    np.testing.assert_allclose(values[0], [-1.0, 1.0], atol=0.1)
+    np.testing.assert_allclose(values[1:3, 0], [GAMMA, 1.0], atol=0.1)
+    np.testing.assert_allclose(values[3], 1 / (1 - GAMMA), atol=0.2)
 
 
 def test_bootstrapped_heads_differ_and_each_one_acts():
@@ -149,10 +153,10 @@ def test_target_network_is_copied_at_its_interval():
     agent = DQN.build(task_of(env), DQNOptions(**NETWORK, learning_rate=0.1, target_every=3))
     state = agent.init(jax.random.key(0))
     batch = jax.tree.map(jnp.asarray, agents_batch(env))
-    copied = []
+    copied, update = [], jax.jit(agent.update)
     for t in range(7):
         before = state.target
-        state, _ = agent.update(jax.random.key(t), state, batch)
+        state, _ = update(jax.random.key(t), state, batch)
         jax.tree.map(np.testing.assert_array_equal, state.target, before)  # an update leaves it
         state = refresh_when_due(agent, state, t)
         same = jax.tree.map(lambda a, b: bool(jnp.all(a == b)), state.target, state.sampler.params)

@@ -121,9 +121,9 @@ def test_schedules_reach_the_sampler(kind, options_type, given, schedule):
 def test_a_learning_rate_may_be_a_schedule():
     given, schedule = SCHEDULES["linear"]
     learner = DQN.build(TASK, DQNOptions(hidden=(4,), learning_rate=given))
-    state = learner.init(jax.random.key(0))
+    state, update = learner.init(jax.random.key(0)), jax.jit(learner.update)
     for t in range(3):
-        state, info = learner.update(jax.random.key(t), state, transitions())
+        state, info = update(jax.random.key(t), state, transitions())
         assert float(info.step_size) == pytest.approx(float(schedule(t)), rel=1e-6)
 
 

@@ -31,7 +31,6 @@ def small():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("valuetrack.commands.reproduce.load", only)
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         yield
 
 

@@ -55,16 +55,6 @@ def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compile_quickly():
-    import jax
-
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("trained")
@@ -269,10 +259,10 @@ def test_what_was_cut_in_the_middle_is_not_called_saved(tmp_path):
 
     recorder, stop = SimpleNamespace(path=tmp_path / "agent.vt", save=fail), session.Stop()
     with pytest.raises(RuntimeError, match="deleted"):
-        session.save(recorder, stop)
+        session.Recorder.finish(recorder, stop)
     stop.asked = True
     with pytest.raises(KeyboardInterrupt, match="nothing is saved"):
-        session.save(recorder, stop)
+        session.Recorder.finish(recorder, stop)
 
 
 def test_a_diverged_training_says_so_in_one_sentence(tmp_path):

@@ -24,6 +24,7 @@ from valuetrack.envs import (
     MountainCarState,
 )
 
+pytestmark = pytest.mark.usefixtures("optimised")  # parity is to hold for what users run
 NOTHING = jnp.zeros(0)  # the uniforms of a step
 
 

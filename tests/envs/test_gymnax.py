@@ -152,8 +152,9 @@ def test_different_uniforms_give_different_transitions():
 def test_observations(name, shape, dtype, is_image):
     env = make(name)
     assert ObservationSpec.of_env(env) == (shape, dtype, is_image)
-    state = env.reset(jnp.array([0.3, 0.4]))
-    result = env.step(state, jnp.int32(1), jnp.array([0.3, 0.4]))
+    uniforms = np.array([0.3, 0.4], np.float32)
+    state = jax.jit(env.reset)(uniforms)
+    result = jax.jit(env.step)(state, np.int32(1), uniforms)
     for seen in (env.observe(state), result.observation, env.observe(result.state)):
         assert (seen.shape, seen.dtype) == (shape, dtype)
     assert env.action_mask(state).tolist() == [True] * env.num_actions

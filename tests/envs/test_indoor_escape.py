@@ -17,6 +17,7 @@ from valuetrack.envs import (
     optimal_q,
 )
 
+pytestmark = pytest.mark.usefixtures("optimised")  # parity is to hold for what users run
 MOVES = [(1, 0), (0, 1), (-1, 0), (0, -1)]
 MAZE = ((1, 0), (1, 1), (3, 1), (3, 2), (3, 3), (0, 3))
 GRIDS = [

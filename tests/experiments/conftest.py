@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any
 
-import jax
 import pytest
 
 from valuetrack.experiments.engines import InlineEngine
@@ -60,14 +58,3 @@ def run_until(folder: RunFolder, stop: StopAfter) -> bool:
 @pytest.fixture(scope="session")
 def small_spec() -> Experiment:
     return resolve(small_data(), "small")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_quickly():
-    """Spend less on optimising programs that run for a moment, here and in child processes."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-    del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]

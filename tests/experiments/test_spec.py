@@ -57,7 +57,60 @@ def test_the_presets_differ_where_code_and_paper_do():
         "inner_power": (0.9, 0.0),
         "prior_phase_in": (10_000, 0),
         "momentum": ("none", "restarted"),
+        "step_size": (2e-5, 1e-5),
     }
+    assert {
+        row.algorithm
+        for row in reference.rows
+        if row.options.get("step_size") != paper.row(row.id).options.get("step_size")
+    } == {"sgld"}
+
+
+def test_an_experiment_extends_another_and_keeps_its_own_rows():
+    forms = load("indoor-escape-forms")
+    base = SPEC.row("lktd-10000")
+    assert forms.row("reference").options == base.options
+    assert forms.row("full-gradient").options == {**base.options, "gradient": "full"}
+    assert (forms.measure, forms.row("reference").env) == (SPEC.measure, base.env)
+    assert not {row.id for row in forms.rows} & {row.id for row in SPEC.rows}
+
+
+def test_a_row_stands_for_each_of_its_tasks():
+    data = {
+        "name": "two-tasks",
+        "measure": {"kind": "control"},
+        "options": {"dqn": {"discount": 0.5, "batch_size": 8}},
+        "tasks": {
+            "pole": {"env": "CartPole-v1", "steps": 100, "options": {"batch_size": 16}},
+            "car": {"env": "MountainCar-v0", "steps": 200},
+        },
+        "rows": [
+            {"id": "plain", "tasks": ["pole", "car"], "algorithm": "dqn"},
+            {"id": "fast", "tasks": ["car"], "algorithm": "dqn", "options": {"discount": 0.1}},
+        ],
+    }
+    spec = resolve(data, "two.toml")
+    assert [row.id for row in spec.rows] == ["pole-plain", "car-plain", "car-fast"]
+    assert [(row.env, row.steps) for row in spec.rows[:2]] == [
+        ("CartPole-v1", 100),
+        ("MountainCar-v0", 200),
+    ]
+    assert spec.row("pole-plain").options == {"discount": 0.5, "batch_size": 16}
+    assert spec.row("car-fast").options == {"discount": 0.1, "batch_size": 8}
+    for wrong in ("pole", ["boat"], [3]):
+        data["rows"][0]["tasks"] = wrong
+        with pytest.raises(SpecError, match="'plain' are a list of those in the file: pole, car"):
+            resolve(data, "two.toml")
+
+
+def test_the_forms_have_the_settings_of_the_papers_tasks():
+    forms, control = load("lktd-forms"), load("classic-control")
+    free = {"form", "double", "init", "random_warmup", "inner_iterations"}
+    for row in forms.rows:
+        theirs = control.row(f"{row.id.partition('-')[0]}-lktd")
+        assert (row.env, row.steps) == (theirs.env, theirs.steps)
+        for key in (row.options.keys() | theirs.options.keys()) - free:
+            assert row.options[key] == theirs.options[key], (row.id, key)
 
 
 def test_what_rows_share_reaches_those_that_have_it():

@@ -17,6 +17,7 @@ from tests.report.folders import (
     console,
     without_matplotlib,
 )
+from valuetrack.io.manifest import Manifest
 from valuetrack.io.run_folder import StoreError
 from valuetrack.report import NO_PLOT, make_report, write_report
 from valuetrack.report.control import algorithm_claims, settings_claims
@@ -25,7 +26,7 @@ from valuetrack.report.control.figures import iqm_figure, task_figure
 from valuetrack.report.control.tables import tables as control_tables
 from valuetrack.report.control.tables import usual_steps
 from valuetrack.report.page import command
-from valuetrack.report.run_data import parse_manifest, read_manifest
+from valuetrack.report.run_data import read_manifest
 from valuetrack.report.statistics import seed_statistics as statistics
 from valuetrack.report.statistics import welch
 
@@ -46,8 +47,8 @@ def cells(table, name):
     return dict(zip(titles, line(table, name), strict=True))
 
 
-def claim(run, summary, start):
-    found = [c for c in algorithm_claims(run, summary) if c.statement.startswith(start)]
+def claim(run, start):
+    found = [c for c in algorithm_claims(run) if c.statement.startswith(start)]
     assert len(found) == 1
     return found[0]
 
@@ -110,8 +111,8 @@ def test_the_table_has_a_line_an_algorithm(tmp_path):
     levels = {0: 470.0, 1: 480.0, 2: 490.0}
     synthetic.fill(folder, "cartpole-lktd", [0, 1, 2], level=levels)
     synthetic.fill(folder, "cartpole-dqn", [0, 1, 2], level=levels, diverged={2: 9})
-    run, summary = numbers(folder)
-    table, _ = control_tables(run, summary)
+    run, _ = numbers(folder)
+    table, _ = control_tables(run)
     error = 10 / math.sqrt(3)
     assert cells(table, "LKTD") == {
         "algorithm": "LKTD",
@@ -131,9 +132,9 @@ def test_the_table_has_a_line_an_algorithm(tmp_path):
     assert "DQN: diverged and left out: seed 2 (update 9)." in table.notes
     claims = make_report(folder).claims
     assert "CartPole-v1, DQN: diverged and left out: seed 2 (update 9)." in claims.notes
-    figure = task_figure(run.tasks[0], summary)
+    figure = task_figure(run.tasks[0])
     assert "DQN: diverged and left out: seed 2 (update 9)." in figure[1]
-    assert "CartPole-v1, DQN: diverged and left out" in iqm_figure(run, summary)[1]
+    assert "CartPole-v1, DQN: diverged and left out" in iqm_figure(run)[1]
 
 
 def test_values_are_held_against_returns_where_they_were_kept(tmp_path):
@@ -149,7 +150,7 @@ def test_values_are_held_against_returns_where_they_were_kept(tmp_path):
     synthetic.fill(folder, "cartpole-dqn", [0], without=kept)
     synthetic.fill(folder, "cartpole-qrdqn", [0], changes={0: points})
     run, summary = numbers(folder)
-    *_, table = control_tables(run, summary)
+    *_, table = control_tables(run)
     assert table.lines == (
         ("CartPole-v1", "LKTD", "2", "96.0", "90.0", "6.0 ± 1.0"),
         ("CartPole-v1", "QR-DQN", "1", "95.0", "90.0", "5.0 ± –"),
@@ -177,17 +178,17 @@ def test_claims_hold_or_do_not(tmp_path):
     for row, levels in bests.items():
         synthetic.fill(folder, row, range(5), level=dict(enumerate(map(float, levels))))
     run, summary = numbers(folder)
-    clear = claim(run, summary, "CartPole-v1: LKTD's mean training return above DQN's")
+    clear = claim(run, "CartPole-v1: LKTD's mean training return above DQN's")
     assert clear.holds is True
     error = math.hypot(summary["cartpole-lktd"]["metrics"]["training_return"]["se"], math.sqrt(0.5))
     assert clear.measured == f"+464.0 ± {error:.1f} (476.0 against 12.0; 5 and 5 seeds)"
-    noisy = claim(run, summary, "CartPole-v1: LKTD's mean training return above QR-DQN's")
+    noisy = claim(run, "CartPole-v1: LKTD's mean training return above QR-DQN's")
     assert noisy.holds is None
     assert noisy.measured.endswith("; within the noise")
-    solved = claim(run, summary, "CartPole-v1: at least 8 of 10")
+    solved = claim(run, "CartPole-v1: at least 8 of 10")
     assert (solved.holds, solved.measured) == (True, "4 of 5 (80 %)")
     for env in ("MountainCar-v0", "LunarLander-v3", "Acrobot-v1"):
-        absent = claim(run, summary, f"{env}: LKTD's mean training return above DQN's")
+        absent = claim(run, f"{env}: LKTD's mean training return above DQN's")
         assert (absent.holds, absent.measured) == (None, "not measured in this run")
 
 
@@ -195,11 +196,11 @@ def test_a_lower_return_is_no_and_diverged_seeds_solve_nothing(tmp_path):
     folder = synthetic.create(tmp_path / "run", rows=CARTPOLE[:2], seeds=4)
     synthetic.fill(folder, "cartpole-lktd", range(4), {3: 5}, level=dict.fromkeys(range(4), 480.0))
     synthetic.fill(folder, "cartpole-dqn", range(4), level=dict.fromkeys(range(4), 490.0))
-    run, summary = numbers(folder)
-    below = claim(run, summary, "CartPole-v1: LKTD's mean training return above DQN's")
+    run, _ = numbers(folder)
+    below = claim(run, "CartPole-v1: LKTD's mean training return above DQN's")
     assert below.holds is False
     assert below.measured == "-10.0 ± 0.0 (480.0 against 490.0; 3 and 4 seeds)"
-    solved = claim(run, summary, "CartPole-v1: at least 8 of 10")
+    solved = claim(run, "CartPole-v1: at least 8 of 10")
     assert solved.holds is False
     assert solved.measured.startswith("3 of 4 (75 %), diverged seeds counted")
 
@@ -214,9 +215,9 @@ def test_seeds_in_which_no_episode_ended_are_named(tmp_path):
     run, summary = numbers(folder)
     figures = summary["acrobot-dqn"]["metrics"]["training_return"]
     assert (figures["seeds"], figures["missing"]) == (2, [1])
-    table, _ = control_tables(run, summary)
+    table, _ = control_tables(run)
     assert "Without a value, and left out: DQN, training return: seed 1." in table.notes
-    figure, caption = task_figure(run.tasks[0], summary)
+    figure, caption = task_figure(run.tasks[0])
     assert len(figure.axes[0].lines[0].get_xdata()) > 90
     assert "seed 1." in caption
 
@@ -231,8 +232,8 @@ def test_returns_are_filled_forward():
 def test_curves_are_means_with_bands_over_seeds(tmp_path):
     folder = synthetic.create(tmp_path / "run", rows=("mountaincar-lktd",), seeds=5)
     tables = synthetic.fill(folder, "mountaincar-lktd", range(5))
-    run, summary = numbers(folder)
-    figure, _ = task_figure(run.tasks[0], summary)
+    run, _ = numbers(folder)
+    figure, _ = task_figure(run.tasks[0])
     evaluation = tables["points"]["evaluation_return"].reshape(5, -1)
     drawn = figure.axes[1].lines[0]
     np.testing.assert_allclose(drawn.get_ydata(), evaluation.mean(axis=0))
@@ -280,13 +281,13 @@ def test_figures_have_their_panels(reported):
         path = folder.path / "figures" / f"returns-{name}"
         assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert (folder.path / "figures" / "iqm.png").is_file()
-    run, summary = numbers(folder)
+    run, _ = numbers(folder)
     for task in run.tasks:
-        figure, _ = task_figure(task, summary)
+        figure, _ = task_figure(task)
         titles = [axes.get_title() for axes in figure.axes]
         assert titles == ["training return", "evaluation return", "best model so far"]
         assert all(len(axes.collections) == 3 for axes in figure.axes)
-    figure, _ = iqm_figure(run, summary)
+    figure, _ = iqm_figure(run)
     assert [axes.get_title() for axes in figure.axes] == list(TASKS)
 
 
@@ -300,10 +301,10 @@ def test_rows_of_one_algorithm_have_colours_of_their_own_and_are_held_against_th
     folder = synthetic.create(tmp_path / "run", changes=changes)
     for height, row in enumerate(CARTPOLE):
         synthetic.fill(folder, row, [0, 1, 2], level={0: height, 1: height + 0.1, 2: height - 0.1})
-    run, summary = numbers(folder)
-    figure, _ = task_figure(run.tasks[0], summary)
+    run, _ = numbers(folder)
+    figure, _ = task_figure(run.tasks[0])
     assert len({line.get_color() for line in figure.axes[0].get_lines()}) == 3
-    found = settings_claims(run, summary)
+    found = settings_claims(run)
     assert [claim.statement for claim in found] == [
         f"CartPole-v1: {label} above LKTD" for label in labels[1:]
     ]
@@ -314,14 +315,14 @@ def test_rows_of_one_algorithm_have_colours_of_their_own_and_are_held_against_th
 
 def test_more_rows_than_colours_are_told_apart(reported):
     folder, _ = reported
-    run, summary = numbers(folder)
+    run, _ = numbers(folder)
     row = run.tasks[0].rows[0]
     rows = tuple(
         dataclasses.replace(row, entry=row.entry.model_copy(update={"id": f"row-{i}"}))
         for i in range(13)
     )
     task = dataclasses.replace(run.tasks[0], rows=rows)
-    figure, _ = task_figure(task, {r.id: summary[row.id] for r in rows})
+    figure, _ = task_figure(task)
     lines = figure.axes[0].get_lines()
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 13
 
@@ -344,16 +345,16 @@ def test_missing_rows_and_one_seed_are_fine(tmp_path):
     check(page)
     assert "3 of 12 rows" in page
     assert "NaN" not in (folder.path / "summary.json").read_text()
-    run, summary = numbers(folder)
-    first, second, _ = control_tables(run, summary)
+    run, _ = numbers(folder)
+    first, second, _ = control_tables(run)
     assert re.fullmatch(r"[\d.]+ ± –", cells(first, "LKTD")["training return mean ± se"])
     assert re.fullmatch(r"[\d.]+ \[–\]", cells(first, "LKTD")["training return IQM [95 %]"])
     assert "Fewer seeds than asked for: LKTD 1 of 2; DQN 1 of 2." in first.notes
     assert "Not finished: cartpole-qrdqn." in first.notes
     assert "Not finished: acrobot-lktd, acrobot-dqn." in second.notes
-    alone = claim(run, summary, "CartPole-v1: LKTD's mean training return above DQN's")
+    alone = claim(run, "CartPole-v1: LKTD's mean training return above DQN's")
     assert "too few seeds" in alone.measured
-    assert len(iqm_figure(run, summary)[0].axes) == 2
+    assert len(iqm_figure(run)[0].axes) == 2
 
 
 def test_a_run_whose_seeds_all_diverged_is_reported(tmp_path):
@@ -362,12 +363,12 @@ def test_a_run_whose_seeds_all_diverged_is_reported(tmp_path):
     synthetic.fill(folder, "cartpole-dqn", [0, 1])
     write_report(folder, console())
     assert "seed 0 (update 3), seed 1 (update 4)" in (folder.path / "report.html").read_text()
-    run, summary = numbers(folder)
-    assert cells(control_tables(run, summary)[0], "LKTD")["training return mean ± se"] == "–"
-    none = claim(run, summary, "CartPole-v1: LKTD's mean training return above DQN's")
+    run, _ = numbers(folder)
+    assert cells(control_tables(run)[0], "LKTD")["training return mean ± se"] == "–"
+    none = claim(run, "CartPole-v1: LKTD's mean training return above DQN's")
     assert none.holds is None
     assert "no seed that counts" in none.measured
-    assert claim(run, summary, "CartPole-v1: at least 8").holds is False
+    assert claim(run, "CartPole-v1: at least 8").holds is False
 
 
 def test_a_run_of_nothing_but_diverged_seeds_has_no_figures(tmp_path):
@@ -392,7 +393,7 @@ def test_labels_are_escaped_everywhere(tmp_path):
     names = {path.name for path in (folder.path / "figures").iterdir()}
     assert len(names) == 2
     assert all(re.fullmatch(r"[a-z0-9-]+\.png", name) for name in names)
-    assert line(control_tables(*numbers(folder))[0], NASTY)[-1] == "–"  # no threshold is known
+    assert line(control_tables(numbers(folder)[0])[0], NASTY)[-1] == "–"  # no threshold is known
 
 
 def test_without_matplotlib_tables_are_still_made(tmp_path, monkeypatch):
@@ -419,7 +420,7 @@ def test_the_command_to_repeat_a_run(tmp_path):
     manifest = synthetic.create(tmp_path / "run", seeds=10).manifest()
 
     def repeated(**changes):
-        return command(parse_manifest(manifest | changes, "it"), usual_steps)
+        return command(Manifest.model_validate(manifest | changes), usual_steps)
 
     common = "valuetrack reproduce classic-control --preset reference"
     assert repeated() == f"{common} --seed 0 --seeds 10"

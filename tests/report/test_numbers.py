@@ -26,16 +26,16 @@ def numbers(folder):
     return run, summarise(run)
 
 
-def table(run, summary, key):
-    return next(table for table in tables(run, summary) if table.key == key)
+def table(run, key):
+    return next(table for table in tables(run) if table.key == key)
 
 
 def line(table, name):
     return next(line for line in table.lines if line[0] == name)
 
 
-def verdicts(run, summary):
-    return {claim.statement: claim.holds for claim in claims(run, summary)}
+def verdicts(run):
+    return {claim.statement: claim.holds for claim in claims(run)}
 
 
 def test_statistics_know_their_answers():
@@ -118,10 +118,10 @@ def test_a_row_whose_seeds_all_diverged_is_shown_as_such(tmp_path):
     synthetic.fill(folder, "dqn", [0])
     run, summary = numbers(folder)
     assert summary["lktd-2500"]["metrics"]["E"]["mse"]["trimmed"]["mean"] is None
-    shown = table(run, summary, "mse-EN")
+    shown = table(run, "mse-EN")
     assert line(shown, "LKTD N=2500")[1:3] == ("0", "–")
     near = "LKTD, SGLD, SGHMC: coverage within 0.015 of the paper's"
-    assert verdicts(run, summary)[near] is False
+    assert verdicts(run)[near] is False
 
 
 def test_nothing_finished_is_an_error(tmp_path):
@@ -164,8 +164,8 @@ def test_tables_put_the_paper_beside_the_right_row(tmp_path):
     synthetic.fill(folder, "sghmc-5000", [0, 1, 2], same(values), diverged={1: 42})
     synthetic.fill(folder, "qrdqn", [0, 1, 2])
     synthetic.fill(folder, "kova", [0, 1])
-    run, summary = numbers(folder)
-    first = table(run, summary, "mse-EN")
+    run, _ = numbers(folder)
+    first = table(run, "mse-EN")
     apart = (0.2 - 0.00016) / math.hypot(0.1, 0.00009 / 10)
     assert line(first, "SGHMC N=5000")[:6] == (
         "SGHMC N=5000", "2", "0.20000 (0.10541)", "0.00016 (0.00009)", f"{apart:+.1f}", "0/10",
@@ -173,12 +173,12 @@ def test_tables_put_the_paper_beside_the_right_row(tmp_path):
     assert line(first, "QR-DQN")[7] == "0.00583 (0.00342)"
     notes = " ".join(first.notes)
     left_out = "SGHMC N=5000: diverged and left out: seed 1 (update 42)."
-    shown = [*tables(run, summary), make_report(folder).claims]
+    shown = [*tables(run), make_report(folder).claims]
     assert all(left_out in made.notes for made in shown)
     assert "Fewer than 3 seeds: KOVA 2." in notes
     assert "0.00445 and 0.00473" in notes
-    assert line(table(run, summary, "mse-WS"), "KOVA")[3] == "0.00827"
-    second = table(run, summary, "intervals-EN")
+    assert line(table(run, "mse-WS"), "KOVA")[3] == "0.00827"
+    second = table(run, "intervals-EN")
     assert [part[2] for part in second.lines if part[0] == "KOVA"] == ["E", "N"]
     assert line(second, "KOVA")[4] == "0.241 (0.152)"
     assert line(second, "KOVA")[9] == "0.048 (0.025)"
@@ -187,7 +187,7 @@ def test_tables_put_the_paper_beside_the_right_row(tmp_path):
 def test_short_and_unfinished_runs_say_so(tmp_path):
     folder = synthetic.create(tmp_path / "run", rows=("lktd-2500", "dqn"), steps=20_000)
     synthetic.fill(folder, "dqn", [0, 1, 2, 3], steps=20_000)
-    notes = " ".join(table(*numbers(folder), "mse-EN").notes)
+    notes = " ".join(table(numbers(folder)[0], "mse-EN").notes)
     assert "20,000 environment steps" in notes
     assert "Not finished: lktd-2500." in notes
 
@@ -196,21 +196,21 @@ def test_values_that_are_not_finite_are_counted(tmp_path):
     folder = synthetic.create(tmp_path / "run", rows=("dqn",))
     values = {0: [0.1, 0.1, 0.1, 0.1, np.nan], 1: [0.2] * 5}
     synthetic.fill(folder, "dqn", [0, 1], same(values))
-    notes = " ".join(table(*numbers(folder), "mse-EN").notes)
+    notes = " ".join(table(numbers(folder)[0], "mse-EN").notes)
     assert "not finite, left out: DQN 2." in notes
 
 
 def test_times_stand_beside_the_papers(tmp_path):
     folder = synthetic.create(tmp_path / "run", rows=("qrdqn",))
     synthetic.fill(folder, "qrdqn", [0])
-    assert not any(made.key == "time" for made in tables(*numbers(folder)))
+    assert not any(made.key == "time" for made in tables(numbers(folder)[0]))
     folder.write_json("timing.json", synthetic.timing())
-    run, summary = numbers(folder)
-    shown = table(run, summary, "time")
+    run, _ = numbers(folder)
+    shown = table(run, "time")
     assert line(shown, "QR-DQN")[1:7] == (
         "32-32", "100", "1", "0.241", "0.219 to 0.268", "2.41",
     )  # fmt: skip
-    assert verdicts(run, summary)["KOVA: time per inner iteration at least 20 times that of LKTD"]
+    assert verdicts(run)["KOVA: time per inner iteration at least 20 times that of LKTD"]
 
 
 def level(folder, row, value):
@@ -226,8 +226,8 @@ def test_claims_hold_or_do_not(tmp_path):
     }  # fmt: skip
     for row, value in levels.items():
         level(folder, row, value)
-    run, summary = numbers(folder)
-    found = verdicts(run, summary)
+    run, _ = numbers(folder)
+    found = verdicts(run)
     assert found["LKTD: MSE falls as N rises"] is True
     assert found["SGLD: MSE falls as N rises"] is False
     assert found["SGHMC: MSE falls as N rises"] is None
@@ -236,7 +236,7 @@ def test_claims_hold_or_do_not(tmp_path):
     assert found["DQN: coverage below 0.6"] is True
     assert found["QR-DQN: MSE 5 to 100 times that of LKTD"] is True
     assert found["KOVA: MSE 5 to 100 times that of LKTD"] is False
-    near = next(claim for claim in claims(run, summary) if "within 40 %" in claim.statement)
+    near = next(claim for claim in claims(run) if "within 40 %" in claim.statement)
     assert near.holds is False
     assert "LKTD N=10000 E (0.00010, 0.00020)" in near.measured
 
@@ -245,7 +245,7 @@ def test_the_share_of_states_with_both_ways_open_is_counted_over_inner_states(tm
     folder = synthetic.create(tmp_path / "run", rows=("lktd-10000", "dqn"), seeds=2)
     for row, north in (("lktd-10000", [0.25, 0.3]), ("dqn", [0.19, 0.25])):
         synthetic.fill(folder, row, [0, 1], policy={seed: north[seed] for seed in (0, 1)})
-    claim = next(c for c in claims(*numbers(folder)) if "inner states" in c.statement)
+    claim = next(c for c in claims(numbers(folder)[0]) if "inner states" in c.statement)
     assert claim.measured == "1.000 against 0.500, means over 2 and 2 seeds"
     assert claim.holds is False
 
@@ -253,7 +253,7 @@ def test_the_share_of_states_with_both_ways_open_is_counted_over_inner_states(tm
 def test_what_was_run_is_told(tmp_path):
     folder = synthetic.create(tmp_path / "run", rows=("lktd-2500",), seeds=3)
     synthetic.fill(folder, "lktd-2500", [0, 1, 2], diverged={2: 1})
-    shown = table(*numbers(folder), "seeds")
+    shown = table(numbers(folder)[0], "seeds")
     assert line(shown, "LKTD N=2500") == ("LKTD N=2500", "1e-05", "3", "1", "-18.50", "30")
 
 
@@ -264,4 +264,4 @@ def test_a_run_too_short_to_be_measured_has_no_figures(tmp_path):
     folder.finish_unit("dqn", "seeds-0", tables, {})
     run, summary = numbers(folder)
     assert summary["dqn"]["metrics"]["E"]["mse"]["trimmed"]["mean"] is None
-    assert line(table(run, summary, "mse-EN"), "DQN")[2] == "–"
+    assert line(table(run, "mse-EN"), "DQN")[2] == "–"

@@ -10,11 +10,11 @@ from tests.report.folders import (
     console,
     without_matplotlib,
 )
+from valuetrack.io.manifest import Manifest
 from valuetrack.io.run_folder import StoreError
 from valuetrack.report import NO_PLOT, Column, Table, to_html, to_markdown, to_rich, write_report
 from valuetrack.report.indoor_escape import NO_TIMES, paper
 from valuetrack.report.page import command
-from valuetrack.report.run_data import parse_manifest
 
 FIGURES = ("mse", "coverage", "width", "policy", "reliability", "learning")
 
@@ -143,7 +143,7 @@ def test_the_command_to_repeat_a_run(small):
     manifest = small.manifest()
 
     def repeated(**changes):
-        return command(parse_manifest(manifest | changes, "it"), lambda row: paper.STEPS)
+        return command(Manifest.model_validate(manifest | changes), lambda row: paper.STEPS)
 
     common = "valuetrack reproduce indoor-escape --preset reference"
     assert repeated() == f"{common} --seed 0 --seeds 1"

@@ -273,7 +273,7 @@ def test_adam_reports_moments_that_overflow() -> None:
 def test_step_size_schedule_is_honoured(factory: Factory) -> None:
     if factory in (FACTORIES["kova plain"], FACTORIES["kova forgetting"]):
         sampler = factory(ON_NETWORK, learning_rate=0.25)
-        _, info = sampler.step(KEY, sampler.init(network_params()), transitions())
+        _, info = jax.jit(sampler.step)(KEY, sampler.init(network_params()), transitions())
         assert info.step_size == 0.25
         return
     if factory in (FACTORIES["ktd plain"], FACTORIES["ktd noise"], FACTORIES["akq"]):

@@ -99,7 +99,7 @@ def test_network_is_the_extended_kalman_filter() -> None:
         mean, unravel = ravel_pytree(start)
         mean, covariance = np.asarray(mean), np.eye(mean.size)
         filter_ = samplers.kova(measurement, **options)
-        state = filter_.init(start)
+        state, step = filter_.init(start), jax.jit(filter_.step)
         for _ in range(3):
             x, r = rng.normal(size=(6, 2)), rng.normal(size=6)
 
@@ -112,7 +112,7 @@ def test_network_is_the_extended_kalman_filter() -> None:
             J = np.stack([(h(mean + d) - h(mean - d)) / 2e-5 for d in shifts], axis=1)
             mean, covariance = kalman_step(mean, covariance, J, r - h(mean), **options)
             data = (jnp.asarray(x), jnp.asarray(r))
-            state, _ = filter_.step(jax.random.key(0), state, data)
+            state, _ = step(jax.random.key(0), state, data)
         np.testing.assert_allclose(ravel_pytree(state.params)[0], mean, rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(state.covariance, covariance, rtol=1e-6, atol=1e-8)
 

@@ -16,10 +16,7 @@ from tests.conftest import as_users_compile
 from valuetrack import networks, priors, samplers
 from valuetrack.measurement import Measurement
 
-
-@pytest.fixture(autouse=True)
-def compile_quickly() -> None:
-    """Not here: what is looked at is the program that users run."""
+pytestmark = pytest.mark.usefixtures("optimised")
 
 
 def network_parts(inputs: int, hidden: Sequence[int]) -> tuple[Any, Measurement, int]:

@@ -196,8 +196,7 @@ def test_state_of_another_shape_is_refused():
         from_arrays(saved, state, "seed")
 
 
-def test_the_rings_are_written_in_place():
-    jax.config.update("jax_disable_most_optimizations", False)  # the fixture puts it back
+def test_the_rings_are_written_in_place(optimised):
     loop = make_loop(replay_capacity=100_000, pool_size=20_000, room=50_000)
     state = jax.eval_shape(compiled(loop).init_many, jnp.arange(2))
     train = jax.jit(jax.vmap(loop.train, **MANY), donate_argnums=0)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
+from tests.training.copies import fresh
 from valuetrack import schedules
 from valuetrack.agents.lktd import LKTD, LKTDOptions
 from valuetrack.envs.indoor_escape import IndoorEscape
@@ -17,6 +20,11 @@ SEEDS = (0, 1, 5)
 
 
 def make_trainer():
+    return fresh(build_trainer())
+
+
+@functools.cache
+def build_trainer():
     learner = LKTD.build(Task((2,), False, 4), LKTDOptions(hidden=(8,)))
     settings = Settings(
         exploration=schedules.constant(0.3),

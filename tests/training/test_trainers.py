@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.small_envs import Counter
+from tests.training.copies import fresh
 from valuetrack import networks, priors, samplers, schedules
 from valuetrack.envs.base import Step
 from valuetrack.envs.gym.make import make_vectorised
@@ -110,6 +112,11 @@ class Twin(NamedTuple):
 
 
 def compiled(seeds=(0, 1)) -> Trainer:
+    return fresh(build_compiled(seeds))
+
+
+@functools.cache
+def build_compiled(seeds) -> Trainer:
     return CompiledTrainer(learner(networks.mlp(2, 3, (8,))), settings(), Twin(), seeds)
 
 

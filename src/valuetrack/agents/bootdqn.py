@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from pydantic import Field
 
 from valuetrack.agents.target_network import GradientOptions
 from valuetrack.api.agent import Agent
-from valuetrack.api.options import Count
+from valuetrack.api.options import Count, PositiveShare
 from valuetrack.learner import Learner, Task, build_learner
 from valuetrack.measurement import TargetBatch
 from valuetrack.policies import greedy, select
@@ -32,7 +31,7 @@ class BootDQNOptions(GradientOptions):
     """
 
     heads: Count = 10
-    mask_probability: Annotated[float, Field(gt=0, le=1)] = 0.5
+    mask_probability: PositiveShare = 0.5
     head_every: Count = 10
 
 

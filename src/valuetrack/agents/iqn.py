@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from valuetrack.losses import quantile_huber
 from valuetrack.measurement import TargetBatch
 from valuetrack.networks import ACTIVATIONS, Network
 from valuetrack.policies import POLICY_UNIFORMS, epsilon_greedy, greedy, select
-from valuetrack.types import Array, Params, Transition
+from valuetrack.types import Array, Keywords, Params, Scalar
 
 Quantiles = Callable[[Params, Array, Array], Array]
 """(parameters, observations, levels (..., K)) -> quantiles (..., K, actions)."""
@@ -67,7 +67,7 @@ class IQN(Agent[IQNOptions]):
         drawn = options.acting_levels
 
         def act(
-            state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Any
+            state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Scalar
         ) -> Array:
             explore, levels = jnp.split(uniforms, [POLICY_UNIFORMS], axis=-1)
             q = jnp.mean(quantiles(state.sampler.params, observation, levels), axis=-2)
@@ -100,7 +100,7 @@ def quantile_network(
     """
     hidden = options.hidden or (64,)
     body_layers, head_layers = (hidden[:-1], hidden[-1:]) if len(hidden) > 1 else (hidden, ())
-    common: dict[str, Any] = {
+    common: Keywords = {
         "activation": options.activation, "init": options.init, "init_sd": options.init_sd,
     }  # fmt: skip
     *inner, width = body_layers
@@ -163,7 +163,7 @@ def implicit_quantile_loss(
     """
 
     def loss(params: Params, data: LevelBatch) -> Array:
-        t: Transition = data.batch.transitions
+        t = data.batch.transitions
         chooser = params if double else data.batch.target_params
         means = jnp.mean(quantiles(chooser, t.next_observation, data.choosing_levels), axis=-2)
         best = greedy(means, t.next_mask)

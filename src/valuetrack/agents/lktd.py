@@ -53,5 +53,4 @@ class LKTD(Agent[LKTDOptions]):
     @staticmethod
     def build(task: Task, options: LKTDOptions) -> Learner:
         """Build the learner."""
-        own = {"alpha": options.alpha, "latent": options.latent}
-        return sampling_learner(samplers.lktd, task, options, **own)
+        return sampling_learner(samplers.lktd, task, options)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 
@@ -106,9 +106,9 @@ class SamplerOptions(Options):
 
 
 def sampling_learner(
-    sampler: Callable[..., Sampler], task: Task, options: SamplerOptions, **own: Any
+    sampler: Callable[..., Sampler], task: Task, options: SamplerOptions
 ) -> Learner:
-    r"""Build a learner around a posterior sampler; ``own`` are the sampler's own options.
+    r"""Build a learner around a posterior sampler, which gets its own options by their names.
 
     ``form="sarsa"`` is the paper's Q-function form :math:`r = Q(s,a) - \gamma Q(s',a') + \eta`,
     ``form="q_learning"`` its second model, :math:`y = Q(s,a) + \eta` with a target network.
@@ -120,8 +120,23 @@ def sampling_learner(
         "sarsa_target": sarsa_target,
         "expected_sarsa": expected_sarsa,
     }
-    measurement = forms[options.form](network.apply)
-    chain = sampler(
+    own = type(options).model_fields.keys() - SamplerOptions.model_fields.keys()
+    return build_learner(
+        network,
+        build_chain(sampler, forms[options.form](network.apply), options, own),
+        target_every=None if options.form == "sarsa" else options.target_every,
+        exploration=exploration_by_update(options),
+    )
+
+
+def build_chain(
+    sampler: Callable[..., Sampler],
+    measurement: Measurement,
+    options: SamplerOptions,
+    own: Iterable[str],
+) -> Sampler:
+    """Build a posterior sampler for a measurement model; ``own`` names its own options."""
+    return sampler(
         measurement,
         options.prior(),
         step_size=as_rate(options.step_size),
@@ -130,13 +145,7 @@ def sampling_learner(
         inner_iterations=options.inner_iterations,
         inner_power=options.inner_power,
         likelihood_weight=options.likelihood_weight,
-        **own,
-    )
-    return build_learner(
-        network,
-        chain,
-        target_every=None if options.form == "sarsa" else options.target_every,
-        exploration=exploration_by_update(options),
+        **{name: getattr(options, name) for name in own},
     )
 
 

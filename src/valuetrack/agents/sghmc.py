@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from valuetrack import samplers
 from valuetrack.agents.sampling import SamplerOptions, sampling_learner
 from valuetrack.api.agent import Agent
-from valuetrack.api.options import default_of
+from valuetrack.api.options import PositiveShare, default_of
 from valuetrack.learner import Learner, Task
 from valuetrack.samplers.sghmc import Momentum
 
@@ -26,7 +22,7 @@ class SGHMCOptions(SamplerOptions):
         :func:`valuetrack.samplers.sghmc.sghmc`.
     """
 
-    friction: Annotated[float, Field(gt=0, le=1)] = default_of(samplers.sghmc, "friction")
+    friction: PositiveShare = default_of(samplers.sghmc, "friction")
     momentum: Momentum = default_of(samplers.sghmc, "momentum")
 
 
@@ -52,5 +48,4 @@ class SGHMC(Agent[SGHMCOptions]):
     @staticmethod
     def build(task: Task, options: SGHMCOptions) -> Learner:
         """Build the learner."""
-        own = {"friction": options.friction, "momentum": options.momentum}
-        return sampling_learner(samplers.sghmc, task, options, **own)
+        return sampling_learner(samplers.sghmc, task, options)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from valuetrack import samplers
 from valuetrack.api.options import Count, Options, Positive, Rate, as_rate, default_of
 from valuetrack.samplers.base import Sampler
-from valuetrack.types import Array, Params
+from valuetrack.types import Array, Params, Tree
 
 
 class TargetNetworkOptions(Options):
@@ -45,7 +44,7 @@ class GradientOptions(TargetNetworkOptions):
     max_gradient_norm: Positive | None = 10.0
     adam_epsilon: Positive = default_of(samplers.adam, "epsilon")
 
-    def optimiser(self, loss: Callable[[Params, Any], Array], **own: Any) -> Sampler:
+    def optimiser(self, loss: Callable[[Params, Tree], Array], **own: Tree) -> Sampler:
         """Return Adam with these options; ``own`` are further ones of :func:`samplers.adam`."""
         return samplers.adam(
             loss,

@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv
 from valuetrack import __version__, posterior
 from valuetrack.api import settings, training
 from valuetrack.api.arguments import check_count, legal_actions, seed_range
-from valuetrack.api.environment import AgentEnvironment, Backend
+from valuetrack.api.environment import AgentEnvironment, Backend, Observation
 from valuetrack.api.estimate import INITIAL, Estimate
 from valuetrack.api.options import OptionsType, parse, with_options
 from valuetrack.api.pieces import Heartbeat
@@ -26,10 +26,13 @@ from valuetrack.io import array_file
 from valuetrack.learner import Learner, LearnerState, Task
 from valuetrack.posterior import Pool
 from valuetrack.training.compiled_trainer import CompiledTrainer
-from valuetrack.training.evaluation import Episodes, evaluate_on_host
+from valuetrack.training.evaluation import Choose, Episodes, evaluate_on_host
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
-from valuetrack.types import NDArray
+from valuetrack.types import Keywords, NDArray
+
+if TYPE_CHECKING:
+    import arviz
 
 
 class Agent(Generic[OptionsType]):
@@ -67,6 +70,8 @@ class Agent(Generic[OptionsType]):
     """Whether its samples are draws from a posterior."""
     sample_name: ClassVar[str] = "recent iterates of the optimiser, not a posterior"
     """What its samples are."""
+    _given: tuple[object, ...] = ()
+    """What it was made with besides the environment and the options."""
 
     @staticmethod
     def build(task: Task, options: Any) -> Learner:
@@ -76,11 +81,11 @@ class Agent(Generic[OptionsType]):
     def __init_subclass__(cls) -> None:
         """Let editors and ``help`` show the options as keyword arguments."""
         super().__init_subclass__()
-        cls.__signature__ = with_options(Agent.__init__, cls.options_type)  # type: ignore[attr-defined]
+        cls.__signature__ = with_options(cls.__init__, cls.options_type)  # type: ignore[attr-defined]
 
     def __init__(
         self,
-        env: Any,
+        env: object,
         *,
         seed: int = 0,
         seeds: int = 1,
@@ -94,17 +99,19 @@ class Agent(Generic[OptionsType]):
         self.options: OptionsType = parse(self.options_type, options, type(self).__name__)
         count = len(self.seeds) * self.options.environments
         self.env = AgentEnvironment(env, env_options or {}, backend, count)
-        self.learner: Learner = self.build(self.task, self.options)
+        self.learner = self._make_learner()
         self._queries = Queries(self.learner, self.env.in_jax)
         self._random = np.random.default_rng([self.seeds[0], 2])
         self._records: list[tuple[NDArray, NDArray, NDArray]] = []
         self._tracked: NDArray | None = None
         self.trainer: Trainer = self._make_trainer()
 
+    def _make_learner(self) -> Learner:
+        return self.build(self.task, self.options)
+
     def _make_trainer(self) -> Trainer:
         how = settings.settings_of(self.options, self.learner, len(self.seeds))
         if self.env.in_python is None:
-            assert self.env.in_jax is not None
             return CompiledTrainer(self.learner, how, self.env.in_jax, self.seeds)
         return HostTrainer(self.learner, how, self.env.in_python, self.seeds)
 
@@ -140,7 +147,7 @@ class Agent(Generic[OptionsType]):
         evaluate_every: int | None = None,
         evaluation_episodes: int = 5,
         tensorboard: str | os.PathLike[str] | None = None,
-        track: Any = None,
+        track: Observation | None = None,
         track_every: int = 1,
     ) -> Self:
         """Train for this many more environment steps per seed, rounded up to whole cycles.
@@ -165,14 +172,9 @@ class Agent(Generic[OptionsType]):
             :meth:`tracking`. Other observations than before begin a new record.
         """
         check_count("total_timesteps", total_timesteps)
-        check_count("report_every", report_every, optional=True)
-        check_count("evaluate_every", evaluate_every, optional=True)
-        check_count("evaluation_episodes", evaluation_episodes)
-        check_count("track_every", track_every)
-        if evaluate_every:
-            self.env.check_evaluation()
-        self._start_tracking(self._to_track(track))
         schedule = training.Schedule(report_every, evaluate_every, evaluation_episodes, track_every)
+        self._check_learning(schedule)
+        self._start_tracking(track)
         training.train(
             self,
             total_timesteps,
@@ -187,14 +189,14 @@ class Agent(Generic[OptionsType]):
 
     def predict(
         self,
-        observation: Any,
+        observation: Observation,
         state: None = None,
-        episode_start: Any = None,
+        episode_start: object = None,
         deterministic: bool = True,
         *,
         action_mask: npt.ArrayLike | None = None,
         member: int = 0,
-    ) -> tuple[Any, None]:
+    ) -> tuple[int | NDArray, None]:
         """Choose an action for one observation, or for a batch of them.
 
         ``deterministic=False`` explores with the present epsilon. ``member`` is the position of
@@ -211,7 +213,7 @@ class Agent(Generic[OptionsType]):
         chosen = chosen + self.env.offset
         return (int(chosen[0]) if single else chosen), None
 
-    def posterior(self, observation: Any, *, member: int = 0) -> Estimate:
+    def posterior(self, observation: Observation, *, member: int = 0) -> Estimate:
         """Return samples of the Q-values at one observation, or at a batch of them.
 
         For LKTD, SGLD and SGHMC they are draws from the posterior. For the others they are what
@@ -235,7 +237,7 @@ class Agent(Generic[OptionsType]):
             return Estimate(drawn, latest, INITIAL, is_posterior=False)
         return Estimate(drawn, latest, self.sample_name, self.is_sampler, weights)
 
-    def to_arviz(self, observation: Any, name: str = "q") -> Any:
+    def to_arviz(self, observation: Observation, name: str = "q") -> arviz.InferenceData:
         """Export the samples at one observation, or at a batch of them, for ArviZ.
 
         The seeds are the chains; the variable has the axes (chain, draw, ..., action). Needs the
@@ -246,8 +248,7 @@ class Agent(Generic[OptionsType]):
 
     def evaluate(self, episodes: int = 10, *, seed: int = 0) -> NDArray:
         """Play greedy episodes with the current parameters; return (seeds, episodes) returns."""
-        returns: NDArray = self.play(episodes, seed=seed).returns
-        return returns
+        return np.asarray(self.play(episodes, seed=seed).returns)
 
     def play(self, episodes: int = 10, *, seed: int = 0) -> Episodes:
         """Play greedy episodes; also say what was expected of them, and their discounted returns.
@@ -259,17 +260,13 @@ class Agent(Generic[OptionsType]):
         states, discount = self.trainer.states, self.options.discount
         if self.env.in_jax is not None:
             return self._queries.play(states, seed, episodes, discount)
-
-        def choose(observation: NDArray, mask: NDArray) -> tuple[NDArray, NDArray]:
-            chosen = self._queries.choose_for_all(states, observation[:, None], mask[:, None])
-            action, value = (np.asarray(part)[:, 0] for part in chosen)
-            return action, value
-
         envs = self.env.for_evaluation(len(self.seeds))
-        starts = np.random.SeedSequence([seed, 1]).generate_state(envs.count) >> 1
-        return evaluate_on_host(
-            choose, envs, starts, episodes, limit=EPISODE_LIMIT, discount=discount
-        )
+        starts = (np.random.SeedSequence([seed, 1]).generate_state(envs.count) >> 1).tolist()
+        choose, limit = self._choice(states, seed), EPISODE_LIMIT
+        return evaluate_on_host(choose, envs, starts, episodes, limit=limit, discount=discount)
+
+    def _choice(self, states: LearnerState, seed: int) -> Choose:
+        return self._queries.greedily(states)
 
     def tracking(self) -> Tracking:
         """Return the values recorded so far; see ``track`` of :meth:`learn`."""
@@ -287,7 +284,7 @@ class Agent(Generic[OptionsType]):
         """Write the agent to one file; with its replay memory, it goes on bit for bit."""
         array_file.save(path, self.trainer.arrays(replay=replay), self.describe(replay=replay))
 
-    def describe(self, *, replay: bool = True) -> dict[str, Any]:
+    def describe(self, *, replay: bool = True) -> Keywords:
         """Return what a file says of the agent besides its arrays."""
         env, env_options = self.env.saved
         return {
@@ -317,11 +314,8 @@ class Agent(Generic[OptionsType]):
     def __repr__(self) -> str:
         """Say what it is in a few lines."""
         defaults = self.options_type()
-        own = {
-            name: value
-            for name, value in self.options.model_dump().items()
-            if value != getattr(defaults, name)
-        }
+        given = self.options.model_dump().items()
+        own = {name: value for name, value in given if value != getattr(defaults, name)}
         seeds = f"seed {self.seeds[0]}"
         if len(self.seeds) > 1:
             seeds = f"seeds {self.seeds[0]} to {self.seeds[-1]}"
@@ -337,10 +331,11 @@ class Agent(Generic[OptionsType]):
             lines.append(f"  diverged: {self._divergence()}")
         return "\n".join(lines)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """Return an agent of its own that has learned the same; on the host it starts episodes."""
         twin = type(self)(
             self.env.copied(),
+            *self._given,
             seed=self.seeds[0],
             seeds=len(self.seeds),
             env_options=self.env.options,
@@ -360,20 +355,20 @@ class Agent(Generic[OptionsType]):
             "with valuetrack.load(path)."
         )
 
-    def _start_tracking(self, observations: NDArray | None) -> None:
-        self.trainer.track(observations)
-        if observations is None:
-            return
-        if self._tracked is None or not np.array_equal(observations, self._tracked):
-            self._tracked, self._records = observations, []
+    def _check_learning(self, schedule: training.Schedule) -> None:
+        if schedule.evaluate_every:
+            self.env.check_evaluation()
 
-    def _to_track(self, observations: Any) -> NDArray | None:
+    def _start_tracking(self, observations: Observation | None) -> None:
         if observations is None:
-            return None
+            self.trainer.track(None)
+            return
         encoded, single = self.env.encode(observations)
         if single:
             raise ValueError("`track` takes a batch of observations; wrap a single one: [obs].")
-        return encoded
+        self.trainer.track(encoded)
+        if self._tracked is None or not np.array_equal(encoded, self._tracked):
+            self._tracked, self._records = encoded, []
 
     def _member(self, member: int) -> LearnerState:
         if not isinstance(member, int | np.integer) or not 0 <= member < len(self.seeds):
@@ -391,3 +386,7 @@ class Agent(Generic[OptionsType]):
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+
+AnyAgent = Agent[Any]
+"""An agent of whatever class."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import gymnasium
 import numpy as np
@@ -16,10 +16,13 @@ from valuetrack.envs.gym.encoders import Encoder, converted
 from valuetrack.envs.gym.make import make_vectorised
 from valuetrack.envs.gym.vectorised import VectorisedEnvs
 from valuetrack.learner import Task
-from valuetrack.types import NDArray
+from valuetrack.types import Keywords, NDArray
 
 Backend = Literal["auto", "compiled", "host"]
-BACKENDS = ("auto", "compiled", "host")
+GivenEnvironment = Any
+"""What users bring: an id, an environment of Gymnasium or in JAX, a function that makes one."""
+Observation = Any
+"""What users pass: an observation of their environment's space, or a batch of them."""
 
 
 class AgentEnvironment:
@@ -35,14 +38,16 @@ class AgentEnvironment:
         How many environments side by side are needed.
     """
 
-    def __init__(self, env: Any, options: Mapping[str, Any], backend: Backend, count: int) -> None:
+    def __init__(
+        self, env: GivenEnvironment, options: Mapping[str, object], backend: Backend, count: int
+    ) -> None:
         self.env, self.options = env, dict(options)
         if self.options and not isinstance(env, str):
             raise ValueError(
                 "env_options are for an environment given by its id; this one is made already, "
                 "or by a function of yours."
             )
-        self.in_jax = _in_jax(env, self.options, backend)
+        self.in_jax = find_in_jax(env, self.options, backend)
         self.in_python: VectorisedEnvs | None = None
         if self.in_jax is None:
             self.in_python = make_vectorised(env, count, **self.options)
@@ -54,19 +59,23 @@ class AgentEnvironment:
         return self.env if isinstance(self.env, str) else None
 
     @property
+    def _is_given(self) -> bool:
+        """Whether it was made by the user, who then also closes it."""
+        return isinstance(self.env, gymnasium.Env | VectorEnv)
+
+    @property
     def label(self) -> str:
         """What to call it: its id, or the name of its class."""
         if isinstance(self.env, str):
             return self.env
         return getattr(self.env, "__name__", type(self.env).__name__)
 
-    def copied(self) -> Any:
+    def copied(self) -> GivenEnvironment:
         """Return what another agent can be made with; environment objects are copied."""
-        given = isinstance(self.env, gymnasium.Env | VectorEnv)
-        return copy.deepcopy(self.env) if given else self.env
+        return copy.deepcopy(self.env) if self._is_given else self.env
 
     @property
-    def saved(self) -> tuple[str | None, dict[str, Any]]:
+    def saved(self) -> tuple[str | None, Keywords]:
         """The environment's id and options as a file holds them.
 
         There is no id if the environment was given as an object or made by a function, or if an
@@ -86,13 +95,9 @@ class AgentEnvironment:
     def task(self) -> Task:
         """What an agent must know of it."""
         if self.in_python is None:
-            spec = ObservationSpec.of_env(self.in_jax)
-            return Task(spec.shape, spec.is_image, int(self.in_jax.num_actions))
-        return Task(
-            self.in_python.encoder.shape,
-            self.in_python.encoder.is_image,
-            self.in_python.num_actions,
-        )
+            return task_in_jax(self.in_jax)
+        encoder = self.in_python.encoder
+        return Task(encoder.shape, encoder.is_image, self.in_python.num_actions)
 
     @property
     def offset(self) -> int:
@@ -108,20 +113,19 @@ class AgentEnvironment:
 
     def close(self) -> None:
         """Close the environments that were made here."""
-        given = isinstance(self.env, gymnasium.Env | VectorEnv)
-        for lanes in (None if given else self.in_python, self._apart):
+        for lanes in (None if self._is_given else self.in_python, self._apart):
             if lanes is not None:
                 lanes.close()
 
     def check_evaluation(self) -> None:
         """Refuse an evaluation where there is no second environment to be had."""
-        if self.in_jax is None and isinstance(self.env, gymnasium.Env | VectorEnv):
+        if self.in_jax is None and self._is_given:
             raise ValueError(
                 "An evaluation needs an environment of its own; make the agent with an id or "
                 "a function that makes environments."
             )
 
-    def encode(self, observation: Any) -> tuple[NDArray, bool]:
+    def encode(self, observation: Observation) -> tuple[NDArray, bool]:
         """Return observations as a batch of arrays, and whether it was a single one.
 
         A batch is a list of observations, or what a vector environment returns. A list of numbers
@@ -148,7 +152,7 @@ def _refuse_empty(shape: tuple[int, ...]) -> None:
         raise ValueError("A batch holds at least one observation.")
 
 
-def _encode_list(observation: list[Any], inputs: Encoder) -> tuple[NDArray, bool]:
+def _encode_list(observation: list[Observation], inputs: Encoder) -> tuple[NDArray, bool]:
     _refuse_empty((len(observation),))
     try:  # a single one, its numbers as a list
         return inputs.encode(np.asarray(observation))[None], True
@@ -160,7 +164,7 @@ def _encode_list(observation: list[Any], inputs: Encoder) -> tuple[NDArray, bool
     return np.stack([inputs.encode(one) for one in observation]), False
 
 
-def _encode_array(observation: Any, spec: ObservationSpec) -> tuple[NDArray, bool]:
+def _encode_array(observation: Observation, spec: ObservationSpec) -> tuple[NDArray, bool]:
     """Encode observations of an environment in JAX; their dtype is kept."""
     shape = spec.shape
     try:
@@ -182,16 +186,29 @@ def _encode_array(observation: Any, spec: ObservationSpec) -> tuple[NDArray, boo
     return (array[None] if single else array), single
 
 
-def _in_jax(env: Any, options: dict[str, Any], backend: Backend) -> Any:
+def task_in_jax(env: GivenEnvironment) -> Task:
+    """Return what an agent must know of an environment in JAX."""
+    spec = ObservationSpec.of_env(env)
+    return Task(spec.shape, spec.is_image, int(env.num_actions))
+
+
+def only_in_jax(env: GivenEnvironment) -> bool:
+    """Return whether an environment in JAX has no twin that runs in Python."""
+    return not isinstance(env, str) or env not in gymnasium.registry
+
+
+def find_in_jax(
+    env: GivenEnvironment, options: Mapping[str, Any], backend: Backend
+) -> GivenEnvironment:
     """Return the environment in JAX if there is one and it is wanted."""
-    if backend not in BACKENDS:
-        raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {backend!r}.")
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend is one of {', '.join(get_args(Backend))}, not {backend!r}.")
     if hasattr(env, "reset_uniforms"):
         if backend == "host":
             raise ValueError("An environment written in JAX takes the compiled trainer.")
         return env() if isinstance(env, type) else env
     build = find(env) if isinstance(env, str) else None
-    if backend == "host" and build is not None and env not in gymnasium.registry:
+    if backend == "host" and build is not None and only_in_jax(env):
         raise ValueError("An environment written in JAX takes the compiled trainer.")
     if backend != "host" and build is not None:
         try:
@@ -207,7 +224,7 @@ def _in_jax(env: Any, options: dict[str, Any], backend: Backend) -> Any:
     return None
 
 
-def _batch_size(observation: Any, source: Any) -> int | None:
+def _batch_size(observation: Observation, source: object) -> int | None:
     """Return how many observations there are, or None if the shapes are not those of a batch.
 
     ``source`` is the shape of a single one, as an ``Encoder`` has it.
@@ -228,14 +245,14 @@ def _batch_size(observation: Any, source: Any) -> int | None:
     return len(singles) if fit else None
 
 
-def _one_size(sizes: dict[Any, int]) -> int:
+def _one_size(sizes: dict[str | int, int]) -> int:
     if len(set(sizes.values())) > 1:
         lengths = ", ".join(f"{key!r} has {size}" for key, size in sizes.items())
         raise ValueError(f"The parts of a batch should be equally long, but {lengths}.")
     return next(iter(sizes.values()))
 
 
-def _shape(observation: Any) -> tuple[int, ...]:
+def _shape(observation: Observation) -> tuple[int, ...]:
     """Return the shape of an array or of nested lists, which is () where they are uneven."""
     if isinstance(observation, np.ndarray) and observation.dtype == object and observation.ndim:
         observation = list(observation)  # whose items may be arrays

@@ -1,45 +1,40 @@
-"""Q-values with what is known about them."""
+"""Values with what is known about them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from valuetrack import posterior
-from valuetrack.posterior import IntervalKind, Pool
+from valuetrack.posterior import Interval, IntervalKind, Pool
 from valuetrack.types import NDArray
 
 INITIAL = "the initial parameters, not a posterior"
 """What the only sample is before the first update."""
 
 
-class Bounds(NamedTuple):
-    """The ends of an interval for every Q-value."""
-
-    low: NDArray
-    high: NDArray
-
-
 @dataclass(frozen=True, repr=False)
 class Estimate:
-    """Samples of Q-values at some observations.
+    """Samples of Q-values at some observations, or of V-values, which have no axis of actions.
 
     Attributes
     ----------
     samples
-        From the oldest to the latest, (samples, ..., actions).
+        From the oldest to the latest, (samples, ..., actions), or (samples, ...) of V-values.
     latest
-        The values of the current parameters, (..., actions).
+        The values of the current parameters, (..., actions) or (...).
     what
         What the samples are: draws from a posterior, or something weaker.
     is_posterior
         Whether they are draws from a posterior.
     weights
         The weight of each sample: the step size it was drawn with, as in the paper's Remark 1.
+    of
+        Whether they are values of actions, Q(s, a), or of states, V(s).
     """
 
     samples: NDArray
@@ -47,6 +42,7 @@ class Estimate:
     what: str
     is_posterior: bool
     weights: NDArray | None = None
+    of: Literal["q", "v"] = "q"
 
     @cached_property
     def pool(self) -> Pool:
@@ -64,7 +60,7 @@ class Estimate:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(np.sqrt(posterior.variance(self.pool)), self.samples.dtype)
 
-    def interval(self, level: float = 0.95, kind: IntervalKind = "credible") -> Bounds:
+    def interval(self, level: float = 0.95, kind: IntervalKind = "credible") -> Interval:
         """Return an interval for every Q-value.
 
         ``"credible"`` goes from quantile to quantile of the samples; ``"prediction"`` is as wide,
@@ -74,7 +70,7 @@ class Estimate:
         low, high = posterior.interval(self.pool, level, kind, centre=self.latest)
         if len(self.samples) < 2:
             low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-        return Bounds(low, high)
+        return Interval(low, high)
 
     def policy_probabilities(self, mask: npt.ArrayLike | None = None) -> NDArray:
         """Return how often each action is the greedy one among the samples, (..., actions).
@@ -82,15 +78,15 @@ class Estimate:
         ``mask`` marks the legal actions, with the shape of one sample or of its last axis. Where a
         sample is NaN, so are the probabilities.
         """
+        if self.of == "v":
+            raise ValueError("V-values choose no action; track Q-values with of='q'.")
         legal = None if mask is None else np.broadcast_to(mask, self.samples.shape[1:])
         return np.asarray(posterior.policy_probabilities(self.pool, legal))
 
     def __repr__(self) -> str:
         """Say what it is in a few lines."""
         count, *shape = self.samples.shape
-        values = np.array2string(self.mean, precision=4, threshold=8)
-        return (
-            f"Estimate of {' x '.join(map(str, shape))} Q-values from {count} samples\n"
-            f"  what: {self.what}\n"
-            f"  mean: {values}"
-        )
+        name = f"{self.of.upper()}-value"
+        values = f"{' x '.join(map(str, shape))} {name}s" if shape else f"one {name}"
+        mean = np.array2string(self.mean, precision=4, threshold=8)
+        return f"Estimate of {values} from {count} samples\n  what: {self.what}\n  mean: {mean}"

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
-import numpy as np
 from gymnasium.vector import VectorEnv
 
-from valuetrack.api.agent import Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.environment import Backend
 from valuetrack.api.options import Options, parse, tuples
+from valuetrack.api.policy import PolicyError
 from valuetrack.api.settings import memory_of_machine, settings_of
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.io.errors import ModelFileError, file_error, shortened
 from valuetrack.learner import Task
 from valuetrack.training import update
-from valuetrack.training.trainer import Settings, read_clock
+from valuetrack.training.trainer import LEARNED, Settings, read_clock
+from valuetrack.types import Keywords, NDArray
 
 MOST_ENVIRONMENTS = 4_096
 """How many environments a file may have us build that does not hold as many transitions."""
@@ -35,34 +36,33 @@ UNFIT = (LookupError, TypeError, ValueError)
 UNUSABLE = (ValueError, ArithmeticError, MemoryError, RuntimeError)
 
 Path = str | os.PathLike[str]
-AgentType = TypeVar("AgentType", bound=Agent[Any])
+AgentType = TypeVar("AgentType", bound=AnyAgent)
 
 
 class Saved(NamedTuple):
     """What a file's description says."""
 
     env: str | None
-    env_options: dict[str, Any]
+    env_options: Keywords
     backend: Backend
     seeds: list[int]
     replay: bool
     task: Task
-    options: dict[str, Any]
+    options: Keywords
 
 
 def load_agent(
-    kind: type[AgentType], path: Path, arrays: Arrays, description: dict[str, Any], env: Any
+    kind: type[AgentType],
+    path: Path,
+    arrays: Arrays,
+    description: Keywords,
+    env: object,
+    given: tuple[object, ...] = (),
 ) -> AgentType:
     """Make an agent of a class from the content of a model file.
 
-    Parameters
-    ----------
-    kind
-        The class.
-    path, arrays, description
-        The file's name and its content.
-    env
-        What replaces the saved environment, or ``None``.
+    ``env`` replaces the saved environment, unless it is ``None``; ``given`` is what else the class
+    takes besides options: the policy of a tracker.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def load_agent(
         raise
     except (*UNFIT, *UNUSABLE) as error:
         raise file_error(path, f"cannot be used: {_told(error)}") from error
-    agent = _make(kind, path, saved, env)
+    agent = _make(kind, path, saved, env, given)
     try:
         _check_task(path, saved.task, agent.task)
         _restore(path, agent, arrays, saved, env)
@@ -95,7 +95,7 @@ def load_agent(
     return agent
 
 
-def _described(path: Path, description: dict[str, Any]) -> Saved:
+def _described(path: Path, description: Keywords) -> Saved:
     try:
         task, env, seeds = description["task"], description["env"], description["seeds"]
         numbers = [*task["shape"], task["actions"]]
@@ -118,23 +118,23 @@ def _described(path: Path, description: dict[str, Any]) -> Saved:
     return Saved(env, env_options, backend, seeds, replay, shape, converted)
 
 
-def _check_seeds(path: Path, arrays: Arrays, seeds: list[Any]) -> None:
+def _check_seeds(path: Path, arrays: Arrays, seeds: list[int]) -> None:
     """Refuse seeds that cannot be, and others than those whose states were saved."""
     whole = bool(seeds) and all(type(seed) is int for seed in seeds)
     if not whole or not 0 <= seeds[0] < 2**32 or seeds[-1] >= 2**32:
         raise _damaged(path, "its seeds are not whole numbers from 0 to below 2^32")
     if seeds != list(range(seeds[0], seeds[0] + len(seeds))):
         raise _damaged(path, "its seeds do not follow one another")
-    learned = _below(arrays, "learned")
+    learned = _learned(arrays)
     if not learned or any(array.shape[:1] != (len(seeds),) for array in learned):
         raise _damaged(path, "its arrays do not fit its seeds")
 
 
 def _check_sizes(
-    path: Path, arrays: Arrays, saved: Saved, options: Options, kind: type[Agent[Any]]
+    path: Path, arrays: Arrays, saved: Saved, options: Options, kind: type[AnyAgent]
 ) -> None:
     """Refuse a network, a pool or a ring that is larger than what the file holds."""
-    learned, seeds = _below(arrays, "learned"), len(saved.seeds)
+    learned, seeds = _learned(arrays), len(saved.seeds)
     problem = "its arrays do not fit its options"
     # Counted before a network is built, which takes time for each layer.
     if len(options.hidden) + len(options.convolutions or ()) > len(learned):
@@ -167,7 +167,7 @@ def _check_ring(path: Path, saved: Saved, settings: Settings) -> None:
 
 
 def _check_environments(
-    path: Path, arrays: Arrays, saved: Saved, options: Options, env: Any
+    path: Path, arrays: Arrays, saved: Saved, options: Options, env: object
 ) -> None:
     """Refuse more environments than the file shows that there were."""
     count = len(saved.seeds) * options.environments
@@ -186,30 +186,34 @@ def _check_environments(
         )
 
 
-def _make(kind: type[AgentType], path: Path, saved: Saved, env: Any) -> AgentType:
+def _make(
+    kind: type[AgentType], path: Path, saved: Saved, env: object, given: tuple[object, ...]
+) -> AgentType:
     """Make the agent in the saved environment, or in the given one."""
     as_saved = _as_saved(saved, env)
     place = saved.env if as_saved else env
     backend: Backend = saved.backend if as_saved else "auto"
-    given: dict[str, Any] = {"env_options": saved.env_options} if as_saved else {}
     # What the file says may be wrong in any way; an error in the user's own environment is theirs.
     caught = (Exception,) if as_saved else UNUSABLE
     try:
         return kind(
             place,
+            *given,
             seed=saved.seeds[0],
             seeds=len(saved.seeds),
             backend=backend,
-            **given,
+            env_options=saved.env_options if as_saved else None,
             **saved.options,
         )
+    except PolicyError:  # in the policy that the user gives
+        raise
     except caught as error:
         if isinstance(error, EnvironmentFailedError) and not as_saved:
             raise
         raise file_error(path, f"cannot be used: {_told(error)}") from error
 
 
-def _as_saved(saved: Saved, env: Any) -> bool:
+def _as_saved(saved: Saved, env: object) -> bool:
     """Return whether the agent goes on in the environment that the file names."""
     return env is None or (isinstance(env, str) and env == saved.env)
 
@@ -225,13 +229,15 @@ def _check_task(path: Path, saved: Task, here: Task) -> None:
     )
 
 
-def _restore(path: Path, agent: Agent[Any], arrays: Arrays, saved: Saved, env: Any) -> None:
+def _restore(path: Path, agent: AnyAgent, arrays: Arrays, saved: Saved, env: object) -> None:
     try:
         if agent.backend == saved.backend:
             agent.trainer.restore(arrays, replay=saved.replay)
         else:  # what another kind of trainer has learned; its environment is not needed
-            learned = from_arrays(arrays, agent.trainer.learned, "learned")
+            learned = from_arrays(arrays, agent.trainer.learned, LEARNED)
             agent.trainer.adopt(learned, read_clock(arrays))
+    except PolicyError:
+        raise
     except UNFIT as error:
         raise _damaged(path, f"its arrays do not fit ({_told(error)})") from error
     except UNUSABLE as error:
@@ -240,9 +246,9 @@ def _restore(path: Path, agent: Agent[Any], arrays: Arrays, saved: Saved, env: A
         raise file_error(path, f"cannot be used: {_told(error)}") from error
 
 
-def _below(arrays: Arrays, name: str) -> list[np.ndarray[Any, Any]]:
-    """Return the arrays whose names begin with ``name``."""
-    return [array for key, array in arrays.items() if key.startswith(f"{name}.")]
+def _learned(arrays: Arrays) -> list[NDArray]:
+    """Return the arrays of what was learned."""
+    return [array for name, array in arrays.items() if name.startswith(f"{LEARNED}.")]
 
 
 def _told(error: BaseException) -> str:

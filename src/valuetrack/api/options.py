@@ -18,6 +18,7 @@ from valuetrack import networks, schedules
 from valuetrack.learner import Task
 from valuetrack.networks import InitName, Network
 from valuetrack.schedules import Schedule
+from valuetrack.types import Keywords
 
 LARGEST_COUNT = 2**31 - 1
 """What a compiled program can count to."""
@@ -27,7 +28,7 @@ POOL_SPAN = 3_000
 """How many updates the pool reaches back, unless thinning is given."""
 
 
-def _refuse_bool_and_text(value: Any) -> Any:
+def _refuse_bool_and_text(value: object) -> object:
     """Refuse what Pydantic would accept as a whole number although nobody means it as one."""
     if isinstance(value, bool | str):
         raise ValueError("Input should be a whole number")
@@ -37,6 +38,7 @@ def _refuse_bool_and_text(value: Any) -> Any:
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
 WholeNumber = pydantic.BeforeValidator(_refuse_bool_and_text)
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT), WholeNumber]
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT), WholeNumber]
@@ -57,20 +59,12 @@ class Polynomial(_ScheduleOptions):
     power: NotNegative
     offset: Positive = 1.0
 
-    def build(self) -> Schedule:
-        """Return the schedule."""
-        return schedules.polynomial(self.initial, self.power, offset=self.offset)
-
 
 class Cyclical(_ScheduleOptions):
     """See :func:`valuetrack.schedules.cyclical`."""
 
     schedule: Literal["cyclical"]
     cycle_length: Count
-
-    def build(self) -> Schedule:
-        """Return the schedule."""
-        return schedules.cyclical(self.initial, self.cycle_length)
 
 
 class Linear(_ScheduleOptions):
@@ -80,10 +74,6 @@ class Linear(_ScheduleOptions):
     final: NotNegative = 0.0
     updates: Count
 
-    def build(self) -> Schedule:
-        """Return the schedule."""
-        return schedules.linear(self.initial, self.final, self.updates)
-
 
 Rate = Positive | Annotated[Polynomial | Cyclical | Linear, Field(discriminator="schedule")]
 """A step size: a number, or a schedule such as
@@ -92,7 +82,14 @@ Rate = Positive | Annotated[Polynomial | Cyclical | Linear, Field(discriminator=
 
 def as_rate(rate: Rate) -> float | Schedule:
     """Return the number, or the schedule that an option describes."""
-    return rate if isinstance(rate, int | float) else rate.build()
+    match rate:
+        case Polynomial():
+            return schedules.polynomial(rate.initial, rate.power, offset=rate.offset)
+        case Cyclical():
+            return schedules.cyclical(rate.initial, rate.cycle_length)
+        case Linear():
+            return schedules.linear(rate.initial, rate.final, rate.updates)
+    return rate
 
 
 NAMES_IN_SB3 = {
@@ -153,7 +150,7 @@ class Options(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         """Let ``help`` explain the inherited options as well."""
         super().__pydantic_init_subclass__(**kwargs)
         inherited = inspect.getdoc(cls.__base__) or ""
@@ -213,16 +210,10 @@ def with_options(init: Callable[..., None], kind: type[Options]) -> inspect.Sign
     """Return the signature of a constructor whose ``**options`` are those of ``kind``."""
     _, *own = inspect.signature(init).parameters.values()
     fixed = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
-    options = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.annotation
-        )
-        for name, f in kind.model_fields.items()
-    ]
-    return inspect.Signature([*fixed, *options])
+    return inspect.Signature([*fixed, *inspect.signature(kind).parameters.values()])
 
 
-def parse(kind: type[OptionsType], given: dict[str, Any], name: str) -> OptionsType:
+def parse(kind: type[OptionsType], given: Keywords, name: str) -> OptionsType:
     """Check options; say in one sentence what is wrong.
 
     Raises
@@ -251,10 +242,10 @@ def _hint(key: str, names: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(names)}."
 
 
-def tuples(options: dict[str, Any]) -> dict[str, Any]:
+def tuples(options: Keywords) -> Keywords:
     """Turn the lists of JSON and TOML back into tuples."""
 
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         return tuple(map(convert, value)) if isinstance(value, list) else value
 
     return {name: convert(value) for name, value in options.items()}

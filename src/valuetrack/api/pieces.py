@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from valuetrack.training.trainer import Trainer
 from valuetrack.types import NDArray
@@ -89,6 +88,6 @@ class _Pace:
         return min(cycles, self._length, trainer.longest_run)
 
 
-def says_no(answer: Any) -> bool:
+def says_no(answer: object) -> bool:
     """Return whether a user's function wants the training to end; ``None`` is no answer."""
     return answer is not None and not answer  # also NumPy's False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +15,14 @@ import numpy as np
 
 from valuetrack import rng
 from valuetrack.envs.base import Environment
+from valuetrack.envs.gym.vectorised import Observed
 from valuetrack.learner import Learner, LearnerState
-from valuetrack.training.evaluation import (
-    Episodes,
-    evaluate_compiled,
-    greedy_choice,
-    values_key,
-)
-from valuetrack.types import Array, NDArray, Params
+from valuetrack.training import evaluation
+from valuetrack.training.evaluation import Episodes, evaluate_compiled, greedy_choice, values_key
+from valuetrack.types import Array, NDArray, Params, Tree
+
+Choose = Callable[[LearnerState, NDArray, NDArray], tuple[Array, Array]]
+"""(state, observations, masks) -> the greedy legal actions, and their values."""
 
 EPISODE_LIMIT = 100_000
 """Steps after which an evaluation gives up on an episode."""
@@ -31,7 +30,7 @@ BLOCK = 256
 """The largest number of observations that one call computes."""
 
 
-def in_blocks(function: Callable[..., Any], *batches: NDArray) -> Any:
+def in_blocks(function: Callable[..., Tree], *batches: NDArray) -> Tree:
     """Call a function of batches block by block, and put the results together again.
 
     ``function`` returns a pytree of arrays whose first axis is that of the batch. A block is
@@ -48,18 +47,17 @@ def in_blocks(function: Callable[..., Any], *batches: NDArray) -> Any:
 
 
 class Queries:
-    """Compiled functions of a learner's state.
+    """Compiled functions of a learner's state, in an environment in JAX if there is one."""
 
-    Parameters
-    ----------
-    learner
-        Whose values are asked for.
-    env
-        The environment in JAX, where there is one.
-    """
-
-    def __init__(self, learner: Learner, env: Environment[Any] | None) -> None:
+    def __init__(self, learner: Learner, env: Environment[Tree] | None) -> None:
         self.learner, self.env = learner, env
+        choose = functools.partial(greedy_choice, learner)
+        self.choose_for_all: Choose = jax.jit(jax.vmap(choose))
+        """(states, observations, masks) -> actions and values of all seeds."""
+        self._choose: Choose = jax.jit(choose)
+        self._values = jax.jit(self._values_in_block)
+        self._values_of_pool = jax.jit(self._pool_values_in_block)
+        self._play = jax.jit(self._play_with_all, static_argnums=2)
 
     def values(self, state: LearnerState, observations: NDArray) -> NDArray:
         """Return the Q-values of the current sample, (heads, n, actions)."""
@@ -89,49 +87,40 @@ class Queries:
         played = self._play(states, keys, episodes, discount)
         return Episodes(*(np.asarray(part, np.float64) for part in played))
 
-    @functools.cached_property
-    def choose_for_all(self) -> Callable[..., tuple[Array, Array]]:
-        """The function (states, observations, masks) -> actions and values of all seeds."""
-        return jax.jit(jax.vmap(functools.partial(greedy_choice, self.learner)))
+    def greedily(self, states: LearnerState) -> evaluation.Choose:
+        """Return how to act greedily with all seeds, each in an environment on the host."""
 
-    @functools.cached_property
-    def _values(self) -> Callable[[LearnerState, NDArray], Array]:
-        def values(state: LearnerState, observations: Array) -> Array:
-            return jnp.moveaxis(self.learner.values(values_key(), state, observations), 1, 0)
+        def choose(seen: Observed) -> tuple[NDArray, NDArray]:
+            batches = seen.observation[:, None], seen.mask[:, None]
+            action, value = self.choose_for_all(states, *batches)
+            return np.asarray(action)[:, 0], np.asarray(value)[:, 0]
 
-        return jax.jit(values)
+        return choose
 
-    @functools.cached_property
-    def _choose(self) -> Callable[[LearnerState, NDArray, NDArray], tuple[Array, Array]]:
-        return jax.jit(functools.partial(greedy_choice, self.learner))
+    def _values_in_block(self, state: LearnerState, observations: Array) -> Array:
+        return jnp.moveaxis(self.learner.values(values_key(), state, observations), 1, 0)
 
-    @functools.cached_property
-    def _values_of_pool(self) -> Callable[[LearnerState, Params, NDArray], Array]:
-        def of_pool(state: LearnerState, samples: Params, observations: Array) -> Array:
-            def of_one(params: Params) -> Array:
-                sampler = state.sampler._replace(params=params)
-                return self.learner.values(
-                    values_key(), state._replace(sampler=sampler), observations
-                )
+    def _pool_values_in_block(
+        self, state: LearnerState, samples: Params, observations: Array
+    ) -> Array:
+        def of_one(params: Params) -> Array:
+            one = state._replace(sampler=state.sampler._replace(params=params))
+            return self.learner.values(values_key(), one, observations)
 
-            # One sample after the other: the outputs of many large networks would not fit.
-            values: Array = jax.lax.map(of_one, samples)
-            return jnp.moveaxis(values, 2, 0)
+        # One sample after the other: the outputs of many large networks would not fit.
+        values: Array = jax.lax.map(of_one, samples)
+        return jnp.moveaxis(values, 2, 0)
 
-        return jax.jit(of_pool)
-
-    @functools.cached_property
-    def _play(self) -> Callable[[LearnerState, Array, int, float], Episodes]:
+    def _play_with_all(
+        self, states: LearnerState, keys: Array, episodes: int, discount: Array
+    ) -> Episodes:
         env = self.env
         if env is None:
             raise ValueError("The environment is not written in JAX.")
 
-        def play(states: LearnerState, keys: Array, episodes: int, discount: Array) -> Episodes:
-            def one(state: LearnerState, key: Array) -> Episodes:
-                return evaluate_compiled(
-                    env, self.learner, state, key, episodes, limit=EPISODE_LIMIT, discount=discount
-                )
+        def one(state: LearnerState, key: Array) -> Episodes:
+            return evaluate_compiled(
+                env, self.learner, state, key, episodes, limit=EPISODE_LIMIT, discount=discount
+            )
 
-            return jax.vmap(one)(states, keys)
-
-        return jax.jit(play, static_argnums=2)
+        return jax.vmap(one)(states, keys)

@@ -7,9 +7,12 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from valuetrack.api.training import Progress
 
 _number = itertools.count()
 
@@ -53,7 +56,7 @@ class Board:
 @contextlib.contextmanager
 def written_to(
     folder: str | os.PathLike[str] | None, seeds: Sequence[int]
-) -> Iterator[Callable[[Any], None]]:
+) -> Iterator[Callable[[Progress], None]]:
     """Yield what writes a training's progress for TensorBoard, a run for each seed.
 
     Without a folder, nothing is written.
@@ -63,7 +66,7 @@ def written_to(
         for board in boards:
             opened.callback(board.close)
 
-        def write(progress: Any) -> None:
+        def write(progress: Progress) -> None:
             for place, board in enumerate(boards):
                 scalars = {
                     "rollout/ep_rew_mean": progress.episode_return[place],

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from valuetrack import posterior
 from valuetrack.types import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 POINTS = 400
 """How many records a figure shows at most."""
@@ -17,15 +21,15 @@ POINTS = 400
 
 @dataclass(frozen=True)
 class Tracking:
-    """Q-values at chosen observations over the updates of a training.
+    """Values at chosen observations over the updates of a training.
 
     Attributes
     ----------
     steps, updates
         Environment steps and updates at each record, (records,).
     samples
-        The values after these updates, (records, seeds, m, states, actions), with m > 1 for an
-        agent of several heads.
+        The Q-values after these updates, (records, seeds, m, states, actions), with m > 1 for an
+        agent of several heads; V-values have no axis of actions.
     """
 
     steps: NDArray
@@ -37,7 +41,7 @@ class Tracking:
         return len(self.updates)
 
     def mean(self, window: int = 100) -> NDArray:
-        """Return the sliding mean over ``window`` records, (records, seeds, states, actions).
+        """Return the sliding mean over ``window`` records, without the axis m of the samples.
 
         The first records have a shorter window.
         """
@@ -49,7 +53,7 @@ class Tracking:
         return np.asarray(total / count.reshape(-1, *(1,) * (total.ndim - 1)))
 
     def interval(
-        self, level: float = 0.95, window: int = 100, records: Any = None
+        self, level: float = 0.95, window: int = 100, records: npt.ArrayLike | None = None
     ) -> tuple[NDArray, NDArray]:
         """Return the sliding credible interval: quantiles of the last ``window`` records.
 
@@ -74,7 +78,7 @@ class Tracking:
         seed: int = 0,
         window: int = 100,
         level: float = 0.95,
-    ) -> Any:
+    ) -> Figure | None:
         """Draw the values of one state over the training; return the figure, or save it.
 
         Needs the extra ``plot``.
@@ -95,14 +99,17 @@ class Tracking:
         mean, steps = self.mean(window)[shown], self.steps[shown]
         figure = Figure(figsize=(8, 4.5), layout="constrained")
         axes = figure.add_subplot()
-        for action in range(self.samples.shape[-1]):
-            where = (slice(None), seed, state, action)
-            (line,) = axes.plot(steps, mean[where], label=f"action {action}")
+        of_states = len(self._shape) == 3
+        for action in range(1 if of_states else self._shape[-1]):
+            where = (slice(None), seed, state, *(() if of_states else (action,)))
+            (line,) = axes.plot(
+                steps, mean[where], label="this state" if of_states else f"action {action}"
+            )
             axes.fill_between(
                 steps, low[where], high[where], alpha=0.2, color=line.get_color(), linewidth=0
             )
         axes.set_xlabel("environment steps")
-        axes.set_ylabel("Q-value")
+        axes.set_ylabel("V-value" if of_states else "Q-value")
         axes.set_title(
             f"Values of state {state}: sliding mean and {level:.0%} interval of {window} records"
         )
@@ -119,8 +126,9 @@ class Tracking:
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        records, seeds, _, states, actions = self.samples.shape
-        return records, seeds, states, actions
+        """The shape of the means: (records, seeds, states, actions), or without the last."""
+        records, seeds, _, *values = self.samples.shape
+        return records, seeds, *values
 
     def _check(self, window: int) -> None:
         if window < 1:

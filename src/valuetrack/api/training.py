@@ -7,17 +7,18 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
-from valuetrack.api.pieces import Heartbeat, run_pieces, says_no
+from valuetrack.api.arguments import check_count
+from valuetrack.api.pieces import Heartbeat, run_pieces
 from valuetrack.api.tensorboard import written_to
 from valuetrack.training.trainer import Trace
 from valuetrack.types import NDArray
 
 if TYPE_CHECKING:
-    from valuetrack.api.agent import Agent
+    from valuetrack.api.agent import AnyAgent
 
 REPORTS = 100
 """How many reports a training makes, unless told otherwise."""
@@ -40,7 +41,7 @@ class Progress(NamedTuple):
         Returns of an evaluation made now, (seeds, episodes), or ``None``.
     """
 
-    agent: Agent[Any]
+    agent: AnyAgent
     steps: int
     updates: int
     episode_return: NDArray
@@ -54,26 +55,26 @@ Callback = Callable[[Progress], bool | None]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How often a training reports and evaluates, in environment steps.
-
-    Parameters
-    ----------
-    report_every
-        ``None`` for a hundredth of the training.
-    evaluate_every, episodes
-        How often greedy episodes are played (``None`` for never), and how many.
-    track_every
-        Tracked values are recorded after every this many updates.
-    """
+    """How often a training reports and evaluates, in environment steps."""
 
     report_every: int | None = None
+    """``None`` for a hundredth of the training."""
     evaluate_every: int | None = None
     episodes: int = 5
+    """How often greedy episodes are played (``None`` for never), and how many."""
     track_every: int = 1
+    """Tracked values are recorded after every this many updates."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no whole number of at least one."""
+        check_count("report_every", self.report_every, optional=True)
+        check_count("evaluate_every", self.evaluate_every, optional=True)
+        check_count("evaluation_episodes", self.episodes)
+        check_count("track_every", self.track_every)
 
 
 def train(
-    agent: Agent[Any],
+    agent: AnyAgent,
     steps: int,
     schedule: Schedule,
     *,
@@ -94,7 +95,8 @@ def train(
     with bar as advance, written_to(tensorboard, agent.seeds) as write:
 
         def tell(trace: Trace, evaluation: NDArray | None = None) -> bool | None:
-            progress = progress_of(agent, trace, evaluation)
+            updates = trainer.clock.updates
+            progress = Progress(agent, trainer.steps, updates, *trace.means(), evaluation)
             write(progress)
             return None if callback is None else callback(progress)
 
@@ -125,16 +127,9 @@ def train(
             tell(trainer.trace)
 
 
-def progress_of(agent: Agent[Any], trace: Trace, evaluation: NDArray | None = None) -> Progress:
-    """Put together what a callback is told."""
-    trainer = agent.trainer
-    returns, loss = trace.means()
-    return Progress(agent, trainer.steps, trainer.clock.updates, returns, loss, evaluation)
-
-
 @contextlib.contextmanager
 def show_progress(
-    agent: Agent[Any], left: int, *, from_start: bool = False, console: Console | None = None
+    agent: AnyAgent, left: int, *, from_start: bool = False, console: Console | None = None
 ) -> Iterator[Callable[[], None]]:
     """Show a bar with the speed over all seeds and the time left; yield what moves it.
 
@@ -175,6 +170,3 @@ def show_progress(
 def _check_callable(function: object, what: str) -> None:
     if function is not None and not callable(function):
         raise TypeError(f"{what}, not a {type(function).__name__}.")
-
-
-__all__ = ["Callback", "Progress", "Schedule", "progress_of", "says_no", "show_progress", "train"]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,8 +17,7 @@ from valuetrack.checks import linear_gaussian as lg
 from valuetrack.checks.linear_gaussian import AffineMap, Gaussian, LinearGaussian, Matrix
 from valuetrack.checks.moments import MomentTest, moment_test, run_chains
 from valuetrack.samplers.base import Sampler
-from valuetrack.samplers.lktd import Latent
-from valuetrack.samplers.sghmc import Momentum, restart_temperature
+from valuetrack.samplers.sghmc import restart_temperature
 
 FRICTION = 0.1
 """SGHMC's a in all rows."""
@@ -85,18 +84,18 @@ class Row(NamedTuple):
     w2_limit: float
 
 
-def _forms(inner: tuple[int, ...], step: float, prototype_step: float, **model: Any) -> list[Case]:
+def _forms(inner: tuple[int, ...], step: float, prototype_step: float) -> list[Case]:
     """List every sampler and form; LKTD once for each number of inner iterations."""
-    cases = [Case("sgld", "", 5, step, **model)]
-    cases += [Case("sghmc", form, 5, step, **model) for form in ("carried", "restarted", "none")]
+    cases = [Case("sgld", "", 5, step)]
+    cases += [Case("sghmc", form, 5, step) for form in ("carried", "restarted", "none")]
     for form in ("restart", "conditional", "conditional_tempered"):
-        cases += [Case("lktd", form, k, step, **model) for k in inner]
-    return [*cases, Case("prototype", "", 1, prototype_step, **model)]
+        cases += [Case("lktd", form, k, step) for k in inner]
+    return [*cases, Case("prototype", "", 1, prototype_step)]
 
 
 CASES = (
     *_forms((1, 5), 0.01, 0.2),
-    *_forms((5,), 0.01, 0.2, pseudo_population=480.0, alpha=0.9),
+    *(case._replace(pseudo_population=480.0, alpha=0.9) for case in _forms((5,), 0.01, 0.2)),
     Case("sgld", "", 5, 0.02),
     Case("sghmc", "carried", 5, 0.02),
     Case("sghmc", "restarted", 5, 0.02),
@@ -115,38 +114,36 @@ def model_of(case: Case) -> LinearGaussian:
     return lg.example(pseudo_population=case.pseudo_population)
 
 
+def _own_options(case: Case) -> dict[str, Any]:
+    """Return the options that both the sampler of a case and its exact law take."""
+    if case.sampler == "sghmc":
+        return {"friction": FRICTION, "momentum": case.form}
+    return {"alpha": case.alpha, "latent": case.form} if case.sampler == "lktd" else {}
+
+
 def build(case: Case, model: LinearGaussian) -> Sampler:
     """Return the sampler of a case."""
-    measurement, prior = lg.measurement(), priors.gaussian(model.prior_sd)
-    common: dict[str, Any] = {
+    options = _own_options(case) | {
         "step_size": case.step_size,
         "pseudo_population": model.pseudo_population,
         "observation_sd": model.observation_sd,
     }
     if case.sampler == "prototype":
-        return samplers.lktd_prototype(measurement, prior, **common)
-    common |= {"inner_iterations": case.inner_iterations, "inner_power": 0.0}
-    if case.sampler == "sgld":
-        return samplers.sgld(measurement, prior, **common)
-    if case.sampler == "sghmc":
-        momentum = cast(Momentum, case.form)
-        return samplers.sghmc(measurement, prior, friction=FRICTION, momentum=momentum, **common)
-    latent = cast(Latent, case.form)
-    return samplers.lktd(measurement, prior, alpha=case.alpha, latent=latent, **common)
+        make = samplers.lktd_prototype
+    else:
+        make = {"sgld": samplers.sgld, "sghmc": samplers.sghmc, "lktd": samplers.lktd}[case.sampler]
+        options |= {"inner_iterations": case.inner_iterations, "inner_power": 0.0}
+    return make(lg.measurement(), priors.gaussian(model.prior_sd), **options)
 
 
 def exact_update(case: Case, model: LinearGaussian) -> AffineMap:
     """Return one update of a case as an affine map, from the paper's equations."""
-    steps = [case.step_size] * case.inner_iterations
     if case.sampler == "prototype":
         return lg.prototype_update(model, step_size=case.step_size)
-    if case.sampler == "sgld":
-        return lg.sgld_update(model, step_sizes=steps)
-    if case.sampler == "sghmc":
-        momentum = cast(Momentum, case.form)
-        return lg.sghmc_update(model, step_sizes=steps, friction=FRICTION, momentum=momentum)
-    latent = cast(Latent, case.form)
-    return lg.lktd_update(model, step_sizes=steps, alpha=case.alpha, latent=latent)
+    laws: dict[str, Callable[..., AffineMap]]
+    laws = {"sgld": lg.sgld_update, "sghmc": lg.sghmc_update, "lktd": lg.lktd_update}
+    steps = [case.step_size] * case.inner_iterations
+    return laws[case.sampler](model, step_sizes=steps, **_own_options(case))
 
 
 def exact_law(case: Case, model: LinearGaussian) -> Gaussian:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import matplotlib as mpl
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 
 from valuetrack.checks import latent_bias
 from valuetrack.checks.cases import CASES, Case, Row, exact_law, model_of, small_step_limit
-from valuetrack.checks.linear_gaussian import Gaussian, posterior, wasserstein2
+from valuetrack.checks.linear_gaussian import Gaussian, Matrix, posterior, wasserstein2
 
 # Okabe and Ito's palette, told apart by readers of any colour vision.
 BLUE, ORANGE, GREEN, PURPLE, SKY, INK, GREY = (
@@ -30,30 +31,25 @@ NAMES = {
     ("lktd", "conditional_tempered"): "LKTD, conditional tempered",
     ("prototype", ""): "LKTD prototype",
 }
+
+
 STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "figure.facecolor": "white",
-}
+    "font.family": "DejaVu Sans", "font.size": 10.5, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.edgecolor": GREY, "axes.labelcolor": INK,
+    "xtick.color": GREY, "ytick.color": GREY, "axes.titlesize": 11,
+    "axes.titlelocation": "left", "figure.facecolor": "white",
+}  # fmt: skip
 
 
 def render_all(rows: Sequence[Row]) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of every figure, as PNG."""
     drawings: dict[str, Callable[[], Figure]] = {
-        "limit": lambda: limit_figure(rows),
+        "limit": partial(limit_figure, rows),
         "latent-bias": latent_bias_figure,
-        "ellipses": lambda: ellipse_figure(rows),
+        "ellipses": partial(ellipse_figure, rows),
     }
-    for name, draw in drawings.items():
-        with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE):
+        for name, draw in drawings.items():
             buffer = io.BytesIO()
             draw().savefig(buffer, format="png", dpi=160)
             yield f"{name}.png", buffer.getvalue()
@@ -207,9 +203,10 @@ def _cloud(ax: Axes, row: Row) -> None:
     ax.grid(color="#eeeeee", lw=0.7)
 
 
-def _ellipse(law: Gaussian, mass: float = 0.95) -> Any:
+def _ellipse(law: Gaussian, mass: float = 0.95) -> Matrix:
     """Return the curve that holds this mass of the first two coordinates."""
     turn = np.linspace(0, 2 * np.pi, 200)
     radius = np.sqrt(-2 * np.log(1 - mass))
     root = np.linalg.cholesky(law.covariance[:2, :2])
-    return law.mean[:2, None] + radius * root @ np.stack([np.cos(turn), np.sin(turn)])
+    circle = radius * np.stack([np.cos(turn), np.sin(turn)])
+    return np.asarray(law.mean[:2, None] + root @ circle)

@@ -7,7 +7,8 @@ besides :math:`\mathcal K`, :math:`\alpha` and :math:`n/\mathcal N`; see
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from itertools import product
+from typing import NamedTuple
 
 from valuetrack.checks.linear_gaussian import lktd_effective_variance
 
@@ -15,6 +16,16 @@ ALPHAS = (0.5, 0.9)
 RATIOS = (1.0, 0.1, 0.01)
 SCALED_STEPS = (0.005, 0.05)
 INNER_ITERATIONS = (1, 5, 20, 100, 1000)
+
+
+class Bias(NamedTuple):
+    """The variance felt, in units of sigma^2, by number of inner iterations and in the limit."""
+
+    alpha: float
+    ratio: float
+    scaled_step: float
+    by_inner_iterations: dict[str, float]
+    many: float
 
 
 class Setting(NamedTuple):
@@ -46,6 +57,11 @@ class Setting(NamedTuple):
             self.scaled_time / self.inner_iterations, self.inner_iterations, self.alpha, self.ratio
         )
 
+    @property
+    def many(self) -> float:
+        """The same after ever more, ever smaller inner steps."""
+        return many_iterations(self.alpha, self.ratio)
+
 
 SETTINGS = (
     Setting("indoor escape", 1e-5, 0.1, 100, 10_000),
@@ -64,36 +80,17 @@ def many_iterations(alpha: float, ratio: float) -> float:
     return alpha + ratio * (1 - alpha)
 
 
-def table() -> list[dict[str, Any]]:
+def table() -> list[Bias]:
     """Tabulate the variance felt against alpha, n/N, step and K."""
     return [
-        {
-            "alpha": alpha,
-            "ratio": ratio,
-            "scaled_step": step,
-            "by_inner_iterations": {
-                str(count): effective_variance(step, count, alpha, ratio)
-                for count in INNER_ITERATIONS
-            },
-            "many": many_iterations(alpha, ratio),
-        }
-        for alpha in ALPHAS
-        for ratio in RATIOS
-        for step in SCALED_STEPS
-    ]
-
-
-def settings_table() -> list[dict[str, Any]]:
-    """Tabulate the variance felt at the paper's settings."""
-    return [
-        {
-            **setting._asdict(),
-            "ratio": setting.ratio,
-            "scaled_time": setting.scaled_time,
-            "effective_variance": setting.effective_variance,
-            "many": many_iterations(setting.alpha, setting.ratio),
-        }
-        for setting in SETTINGS
+        Bias(
+            alpha,
+            ratio,
+            step,
+            {str(k): effective_variance(step, k, alpha, ratio) for k in INNER_ITERATIONS},
+            many_iterations(alpha, ratio),
+        )
+        for alpha, ratio, step in product(ALPHAS, RATIOS, SCALED_STEPS)
     ]
 
 
@@ -105,14 +102,13 @@ def markdown() -> str:
         "|" + "---:|" * (4 + len(heads)),
     ]
     for row in table():
-        cells = [f"{value:.3f}" for value in row["by_inner_iterations"].values()]
-        keys = f"| {row['alpha']:g} | {row['ratio']:g} | {row['scaled_step']:g} | "
-        lines.append(keys + " | ".join(cells) + f" | {row['many']:.3f} |")
+        felt = " | ".join(f"{value:.3f}" for value in (*row.by_inner_iterations.values(), row.many))
+        lines.append(f"| {row.alpha:g} | {row.ratio:g} | {row.scaled_step:g} | {felt} |")
     return "\n".join(lines)
 
 
 def settings_markdown() -> str:
-    """Return :func:`settings_table` for the docs."""
+    """Return the variance felt at the paper's settings for the docs."""
     lines = [
         "| setting | ε | σ | n/N | α | K | K s | variance felt / σ² | K → ∞, s → 0 |",
         "|---|" + "---:|" * 8,
@@ -120,7 +116,7 @@ def settings_markdown() -> str:
     lines += [
         f"| {s.name} | {s.step_size:g} | {s.observation_sd:g} | {s.ratio:g} | {s.alpha:g} "
         f"| {s.inner_iterations} | {s.scaled_time:.2g} | {s.effective_variance:.5f} "
-        f"| {many_iterations(s.alpha, s.ratio):.5f} |"
+        f"| {s.many:.5f} |"
         for s in SETTINGS
     ]
     return "\n".join(lines)

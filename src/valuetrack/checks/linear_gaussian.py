@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import solve_discrete_lyapunov, sqrtm
 
 from valuetrack.measurement import Measurement
 from valuetrack.samplers.lktd import Latent
 from valuetrack.samplers.sghmc import Momentum
+from valuetrack.types import Floats
 
-Matrix = npt.NDArray[np.floating[Any]]
+Matrix = Floats
 
 
 class LinearGaussian(NamedTuple):
@@ -73,17 +73,11 @@ class AffineMap(NamedTuple):
 
 
 def example(
-    n: int = 12,
-    p: int = 3,
-    *,
-    correlation: float = 0.6,
-    observation_sd: float = 0.5,
-    prior_sd: float = 1.0,
-    pseudo_population: float = 48.0,
-    seed: int = 0,
-) -> LinearGaussian:
+    n: int = 12, p: int = 3, *, correlation: float = 0.6, prior_sd: float = 1.0,
+    pseudo_population: float = 48.0, seed: int = 0,
+) -> LinearGaussian:  # fmt: skip
     """Make a model with correlated inputs."""
-    rng = np.random.default_rng(seed)
+    rng, observation_sd = np.random.default_rng(seed), 0.5
     covariance = np.full((p, p), correlation) + (1 - correlation) * np.eye(p)
     H = rng.multivariate_normal(np.zeros(p), covariance, size=n)
     r = H @ rng.normal(size=p) + observation_sd * rng.normal(size=n)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import chi2
 
 from valuetrack.checks.linear_gaussian import Gaussian, LinearGaussian, Matrix
@@ -36,7 +37,7 @@ class MomentTest(NamedTuple):
         return min(1.0, 2 * min(self.mean_p, self.covariance_p))
 
 
-def moment_test(samples: Any, law: Gaussian) -> MomentTest:
+def moment_test(samples: npt.ArrayLike, law: Gaussian) -> MomentTest:
     r"""Compare the moments of independent samples with those of a normal law.
 
     After whitening, :math:`z = L^{-1}(x - m)` with :math:`LL^\top = S`, the sample mean's entries
@@ -70,10 +71,11 @@ def run_chains(
     start = jnp.zeros(model.H.shape[1], data[0].dtype)
 
     def one_chain(key: Array) -> Array:
-        def update(state: Any, key_t: Array) -> tuple[Any, None]:
-            return sampler.step(key_t, state, data)[0], None
-
-        state, _ = jax.lax.scan(update, sampler.init(start), jax.random.split(key, updates))
+        state, _ = jax.lax.scan(
+            lambda state, key_t: (sampler.step(key_t, state, data)[0], None),
+            sampler.init(start),
+            jax.random.split(key, updates),
+        )
         return jnp.asarray(state.params)
 
     keys = jax.random.split(jax.random.key(seed), chains)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -34,28 +34,32 @@ FALSE_ALARM = 1e-4
 
 PLOT_HINT = "No figures: matplotlib is missing; pip install 'valuetrack[plot]' brings it."
 
-Column = tuple[str, str, Callable[[Row], str]]
+Columns = Mapping[str, Callable[[Row], str]]
+"""A column's title -> what it says about a row."""
 
-KEYS: tuple[Column, ...] = (
-    ("sampler", "left", lambda row: row.case.sampler),
-    ("form", "left", lambda row: row.case.form or "–"),
-    ("K", "right", lambda row: str(row.case.inner_iterations)),
-    ("N", "right", lambda row: f"{row.case.pseudo_population:g}"),
-    ("α", "right", lambda row: f"{row.case.alpha:g}" if row.case.sampler == "lktd" else "–"),
-    ("ε", "right", lambda row: f"{row.case.step_size:g}"),
-)
-AGREEMENT: tuple[Column, ...] = (
-    ("sd\nexact", "right", lambda row: f"{first_sd(row.exact):.4f}"),
-    ("sd\nchains", "right", lambda row: f"{first_sd(row.sampled):.4f}"),
-    ("z\nmean", "right", lambda row: f"{row.test.mean_z:.1f}"),
-    ("z\ncov", "right", lambda row: f"{row.test.covariance_z:.1f}"),
-    ("p", "right", lambda row: f"{row.test.p_value:.2g}"),
-)
-DISTANCE: tuple[Column, ...] = (
-    ("W2\nat ε", "right", lambda row: f"{row.w2_exact:.4f}"),
-    ("W2\nε→0", "right", lambda row: f"{row.w2_limit:.4f}" if row.w2_limit else "0"),
-    ("limit", "left", lambda row: row.limit.label),
-)
+KEYS: Columns = {
+    "sampler": lambda row: row.case.sampler,
+    "form": lambda row: row.case.form or "–",
+    "K": lambda row: str(row.case.inner_iterations),
+    "N": lambda row: f"{row.case.pseudo_population:g}",
+    "α": lambda row: f"{row.case.alpha:g}" if row.case.sampler == "lktd" else "–",
+    "ε": lambda row: f"{row.case.step_size:g}",
+}
+AGREEMENT: Columns = {
+    "sd\nexact": lambda row: f"{first_sd(row.exact):.4f}",
+    "sd\nchains": lambda row: f"{first_sd(row.sampled):.4f}",
+    "z\nmean": lambda row: f"{row.test.mean_z:.1f}",
+    "z\ncov": lambda row: f"{row.test.covariance_z:.1f}",
+    "p": lambda row: f"{row.test.p_value:.2g}",
+}
+DISTANCE: Columns = {
+    "W2\nat ε": lambda row: f"{row.w2_exact:.4f}",
+    "W2\nε→0": lambda row: f"{row.w2_limit:.4f}" if row.w2_limit else "0",
+    "limit": lambda row: row.limit.label,
+}
+WORDS = {"sampler", "form", "limit"}
+"""Columns that do not hold numbers."""
+
 LEGEND = (
     "sd: of the first parameter. z: largest deviation of a mean and of a covariance, in standard "
     "errors. W2: distance of the exact law to the posterior. limit: the law of small steps: the "
@@ -78,11 +82,23 @@ def run_check(
     for table in tables(rows, console.width):
         console.print(table)
     console.print(LEGEND, style="dim")
-    failed = failures(rows)
-    console.print(verdict(rows), style="bold red" if failed else "bold green")
+    good = all(passed(row, rows) for row in rows)
+    console.print(verdict(rows), style="bold green" if good else "bold red")
     for path in write_all(rows, out, chains=chains, seed=seed, console=console):
         console.print(f"Wrote {path}", highlight=False, markup=False, soft_wrap=True)
-    return not failed
+    return good
+
+
+@contextlib.contextmanager
+def progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar of rows done and time left; yield the function that moves it on."""
+    shown = (
+        TextColumn("rows"), BarColumn(), MofNCompleteColumn(),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*shown, console=console, transient=True) as bar:
+        task = bar.add_task("check", total=total)
+        yield lambda: bar.advance(task)
 
 
 def first_sd(law: Gaussian) -> float:
@@ -100,14 +116,9 @@ def passed(row: Row, rows: Sequence[Row]) -> bool:
     return bool(row.test.p_value >= threshold(rows))
 
 
-def failures(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows whose chains do not follow their exact law."""
-    return [row for row in rows if not passed(row, rows)]
-
-
 def verdict(rows: Sequence[Row]) -> str:
     """Sum up the check in a sentence."""
-    good = len(rows) - len(failures(rows))
+    good = sum(passed(row, rows) for row in rows)
     smallest = min(row.test.p_value for row in rows)
     return (
         f"{good} of {len(rows)} rows follow their exact law "
@@ -118,32 +129,20 @@ def verdict(rows: Sequence[Row]) -> str:
 def tables(rows: Sequence[Row], width: int) -> list[Table]:
     """Return one table, or two where the terminal is too narrow for all columns."""
     if width >= 102:
-        return [_table(rows, (*KEYS, *AGREEMENT, *DISTANCE))]
-    return [_table(rows, (*KEYS, *AGREEMENT)), _table(rows, (*KEYS, *DISTANCE))]
+        return [_table(rows, {**KEYS, **AGREEMENT, **DISTANCE})]
+    return [_table(rows, {**KEYS, **AGREEMENT}), _table(rows, {**KEYS, **DISTANCE})]
 
 
-def _table(rows: Sequence[Row], columns: Sequence[Column]) -> Table:
+def _table(rows: Sequence[Row], columns: Columns) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     table.add_column("", no_wrap=True, min_width=1)
-    for name, justify, _ in columns:
-        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
+    for title in columns:
+        table.add_column(title, justify="left" if title in WORDS else "right", no_wrap=True)
     for i, row in enumerate(rows):
         mark = "[green]✓[/]" if passed(row, rows) else "[red]✗[/]"
         last_of_block = i + 1 < len(rows) and rows[i + 1].case.sampler == rows[0].case.sampler
-        table.add_row(mark, *(text(row) for _, _, text in columns), end_section=last_of_block)
+        table.add_row(mark, *(cell(row) for cell in columns.values()), end_section=last_of_block)
     return table
-
-
-@contextmanager
-def progress(console: Console, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar of rows done and time left; yield the function that moves it on."""
-    columns = (
-        TextColumn("rows"), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("check", total=total)
-        yield lambda: bar.advance(task)
 
 
 def write_all(
@@ -151,8 +150,8 @@ def write_all(
 ) -> Iterator[Path]:
     """Write the results and the figures; yield each path when the file is there."""
     document = json.dumps(as_json(rows, chains=chains, seed=seed), indent=1, ensure_ascii=False)
-    yield _write(out / "check.json", (document + "\n").encode())
-    yield _write(out / "check.md", as_markdown(rows).encode())
+    yield write(out / "check.json", (document + "\n").encode())
+    yield write(out / "check.md", as_markdown(rows).encode())
     try:
         from valuetrack.checks import figures  # noqa: PLC0415  (matplotlib is an extra)
     except ModuleNotFoundError as error:
@@ -161,25 +160,29 @@ def write_all(
         console.print(PLOT_HINT, style="yellow", markup=False)
         return
     for name, content in figures.render_all(rows):
-        yield _write(out / name, content)
+        yield write(out / name, content)
 
 
-def as_json(rows: Sequence[Row], *, chains: int, seed: int) -> dict[str, Any]:
+def as_json(rows: Sequence[Row], *, chains: int, seed: int) -> dict[str, object]:
     """Return everything but the samples; the same for the same seed."""
+    derived = ("ratio", "scaled_time", "effective_variance", "many")
     return {
         "valuetrack": __version__,
         "check": "linear-gaussian",
         "chains": chains,
         "seed": seed,
         "fails_below": threshold(rows),
-        "passed": not failures(rows),
+        "passed": all(passed(row, rows) for row in rows),
         "rows": [_row_as_json(row, passed(row, rows)) for row in rows],
-        "latent_bias": latent_bias.table(),
-        "latent_bias_settings": latent_bias.settings_table(),
+        "latent_bias": [bias._asdict() for bias in latent_bias.table()],
+        "latent_bias_settings": [
+            setting._asdict() | {name: getattr(setting, name) for name in derived}
+            for setting in latent_bias.SETTINGS
+        ],
     }
 
 
-def _row_as_json(row: Row, good: bool) -> dict[str, Any]:
+def _row_as_json(row: Row, good: bool) -> dict[str, object]:
     laws = {"exact": row.exact, "sampled": row.sampled, "posterior": row.posterior}
     return {
         **row.case._asdict(),
@@ -198,13 +201,13 @@ def _row_as_json(row: Row, good: bool) -> dict[str, Any]:
 
 def as_markdown(rows: Sequence[Row]) -> str:
     """Return the tables for the docs."""
-    columns = (*KEYS, *AGREEMENT, *DISTANCE)
+    columns = {**KEYS, **AGREEMENT, **DISTANCE}
     lines = [
-        "| | " + " | ".join(name.replace("\n", " ") for name, _, _ in columns) + " |",
-        "|---|" + "|".join("---:" if side == "right" else "---" for _, side, _ in columns) + "|",
+        "| | " + " | ".join(title.replace("\n", " ") for title in columns) + " |",
+        "|---|" + "|".join("---" if title in WORDS else "---:" for title in columns) + "|",
     ]
     for row in rows:
-        cells = ["✓" if passed(row, rows) else "✗", *(text(row) for _, _, text in columns)]
+        cells = ["✓" if passed(row, rows) else "✗", *(cell(row) for cell in columns.values())]
         lines.append("| " + " | ".join(cells) + " |")
     check = "\n".join(lines)
     return f"{check}\n\n{latent_bias.markdown()}\n\n{latent_bias.settings_markdown()}\n"
@@ -219,6 +222,7 @@ def prepare_directory(out: Path) -> None:
         pass
 
 
-def _write(path: Path, content: bytes) -> Path:
-    write_atomically(path, lambda file: file.write(content))
+def write(path: Path, content: bytes) -> Path:
+    """Write a file whole or not at all, and return its path."""
+    write_atomically(path, methodcaller("write", content))
     return path

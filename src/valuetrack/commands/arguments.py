@@ -11,9 +11,13 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+
+from valuetrack.types import Json, NDArray
+
+Observations = NDArray | dict[str, NDArray] | tuple[NDArray, ...]
+"""A batch of observations: of a Box or the like, of a Dict, of a Tuple."""
 
 
 class ModuleFailedError(ValueError):
@@ -22,12 +26,12 @@ class ModuleFailedError(ValueError):
     exit_code = 1
 
 
-def import_modules(names: Sequence[str]) -> None:
+def import_modules(names: Sequence[str] | None) -> None:
     """Import modules, those in the working directory included, so that they register theirs."""
     here = os.getcwd()
     if names and here not in sys.path:
         sys.path.insert(0, here)
-    for name in names:
+    for name in names or ():
         try:
             importlib.import_module(name)
         except (Exception, SystemExit) as error:  # whatever a module of the user's raises
@@ -40,31 +44,31 @@ def import_modules(names: Sequence[str]) -> None:
             raise kind(f"The module {name} cannot be imported: {what}.") from error
 
 
-def assignments(pairs: Sequence[str], option: str) -> dict[str, Any]:
+def assignments(pairs: Sequence[str] | None, option: str) -> Json:
     """Turn ``key=value`` into a dictionary.
 
     Values are JSON, or as Python writes them (``False``, ``None``, ``(64, 64)``), or else plain
     text.
     """
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.strip():
+    found: Json = {}
+    for pair in pairs or ():
+        key, equals, text = map(str.strip, pair.partition("="))
+        if not equals or not key:
             raise ValueError(f"{option} takes key=value, for instance discount=0.9, not {pair!r}.")
-        if key.strip() in found:
-            raise ValueError(f"{option} sets {key.strip()} twice.")
-        found[key.strip()] = _value(text.strip())
+        if key in found:
+            raise ValueError(f"{option} sets {key} twice.")
+        found[key] = _value(text)
     return found
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     for read in (json.loads, ast.literal_eval):  # which takes literals and runs nothing
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             return read(text)
     return text
 
 
-def read_observations(path: Path) -> Any:
+def read_observations(path: Path) -> Observations:
     """Read a batch of observations from a file of NumPy's, in a form that cannot hold code.
 
     An ``.npy`` file holds an array with a row for each observation. An ``.npz`` file holds one for
@@ -73,9 +77,7 @@ def read_observations(path: Path) -> Any:
     try:
         with open(path, "rb") as file:
             found = np.load(file, allow_pickle=False)
-            if not isinstance(found, np.ndarray):
-                found = dict(found)
-        arrays = found if isinstance(found, dict) else {"": found}
+            arrays = {"": found} if isinstance(found, np.ndarray) else dict(found)
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):
             raise ValueError("There is something else in it.")
     except (ValueError, EOFError, MemoryError, NotImplementedError, zipfile.BadZipFile) as error:
@@ -85,4 +87,6 @@ def read_observations(path: Path) -> Any:
     if not arrays or any(not array.ndim or not len(array) for array in arrays.values()):
         raise ValueError(f"{path} should hold an array of observations, one row each.")
     unnamed = [f"arr_{place}" for place in range(len(arrays))]
-    return tuple(found[name] for name in unnamed) if set(unnamed) == set(arrays) else found
+    if arrays.keys() == set(unnamed):
+        return tuple(arrays[name] for name in unnamed)
+    return found if isinstance(found, np.ndarray) else arrays

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -14,11 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from valuetrack.api.agent import Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.options import LARGEST_COUNT, Options
 from valuetrack.commands.arguments import import_modules
+from valuetrack.commands.options import Algos, Envs
 from valuetrack.envs import ids_in_jax
 from valuetrack.registry import AGENTS, agent_type
+from valuetrack.types import Json
 
 NEEDS = {"gymnasium.envs.box2d.": "Box2D", "gymnasium.envs.mujoco.": "mujoco"}
 """The packages without which environments of Gymnasium's cannot be made."""
@@ -36,12 +37,10 @@ BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveM
 """Words of a JSON schema, and what they mean."""
 
 
-def envs(imports: Sequence[str], console: Console) -> None:
+def envs(given: Envs, console: Console) -> None:
     """List the registered environments, the compiled ones first."""
-    import_modules(imports)
-    table = Table(title="Environments")
-    table.add_column("id")
-    table.add_column("trainer")
+    import_modules(given.import_)
+    table = Table("id", "trainer", title="Environments")
     in_jax = ids_in_jax()
     for name in in_jax:
         table.add_row(name, "compiled: in JAX, the whole training under one jit")
@@ -73,22 +72,18 @@ def _is_installed(package: str) -> bool:
     return package in sys.modules or importlib.util.find_spec(package) is not None
 
 
-def algos(name: str | None, console: Console) -> None:
+def algos(given: Algos, console: Console) -> None:
     """List the algorithms, or all options of one with their defaults."""
-    if name is None:
-        table = Table(title="Algorithms")
-        table.add_column("name")
-        table.add_column("what it is")
-        table.add_column("posterior")
+    if given.name is None:
+        table = Table("name", "what it is", "posterior", title="Algorithms")
         for key, kind in AGENTS.items():
             table.add_row(key, _summary(kind), "yes" if kind.is_sampler else "no")
         console.print(table)
         console.print("`valuetrack algos lktd` shows the options of one.")
         return
-    kind = agent_type(name)
-    table = Table(title=f"Options of {kind.__name__}, for --set and as keyword arguments")
-    for column in ("option", "default", "allowed"):
-        table.add_column(column)
+    kind = agent_type(given.name)
+    title = f"Options of {kind.__name__}, for --set and as keyword arguments"
+    table = Table("option", "default", "allowed", title=title)
     for cells in _rows(kind.options_type):
         table.add_row(*map(escape, cells))
     console.print(table)
@@ -133,12 +128,12 @@ def _rows(options: type[Options]) -> Iterator[tuple[str, str, str]]:
         yield name, json.dumps(field.default), values_of(allowed[name])
 
 
-def _summary(kind: type[Agent[Any]]) -> str:
+def _summary(kind: type[AnyAgent]) -> str:
     """Return the first line of a class's docstring, without its full stop."""
     return (kind.__doc__ or "").split("\n", 1)[0].split(";")[0].rstrip(".")
 
 
-def values_of(schema: Mapping[str, Any]) -> str:
+def values_of(schema: Json) -> str:
     """Say in words what a JSON schema allows."""
     if "anyOf" in schema:
         return " or ".join(values_of(part) for part in schema["anyOf"])
@@ -152,8 +147,6 @@ def values_of(schema: Mapping[str, Any]) -> str:
     if kind == "array":
         each = schema.get("items") or schema["prefixItems"][0]
         return f"[{values_of(each)}, ...]"
-    known = {
-        word: schema[word] for word in BOUNDS if schema.get(word, LARGEST_COUNT) != LARGEST_COUNT
-    }
-    bounds = [f"{BOUNDS[word]} {bound:g}" for word, bound in known.items()]
+    limits = {sign: schema.get(word, LARGEST_COUNT) for word, sign in BOUNDS.items()}
+    bounds = [f"{sign} {limit:g}" for sign, limit in limits.items() if limit != LARGEST_COUNT]
     return " ".join([TYPES.get(kind, kind), " and ".join(bounds)]).strip()

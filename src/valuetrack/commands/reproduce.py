@@ -1,14 +1,11 @@
-"""``valuetrack reproduce``: run an experiment of the paper and report it beside the paper."""
+"""``valuetrack reproduce`` and ``report``: experiments of the paper, reported beside the paper."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 from rich.progress import (
@@ -18,64 +15,78 @@ from rich.progress import (
     ProgressColumn,
     SpinnerColumn,
     Task,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
 
+from valuetrack.commands import INTERRUPTED
+from valuetrack.commands.options import Report, Reproduce
+from valuetrack.commands.session import Stop, say, stoppable
 from valuetrack.experiments import provenance
 from valuetrack.experiments import run as runs
 from valuetrack.experiments.engines.local import call_in_process
-from valuetrack.experiments.spec import Experiment, load
+from valuetrack.experiments.spec import Experiment, from_manifest, load
 from valuetrack.experiments.timing import CONFIGURATIONS, time_updates, timed_rows
-from valuetrack.interrupts import handled_by
 from valuetrack.io.run_folder import MANIFEST, RunFolder
 from valuetrack.report import write_report
 
 DEFAULT_SEEDS = 100
 SECONDS_BETWEEN_LINES = 60.0
+TIMING = "timing.json"
 
 
-def reproduce(
-    experiment: str,
-    *,
-    rows: str | None,
-    env: str | None,
-    seeds: int | None,
-    first_seed: int,
-    steps: int | None,
-    preset: str,
-    quick: bool,
-    out: Path | None,
-    resume: bool,
-    timing: bool,
-    console: Console,
-) -> bool:
-    """Run, or go on with, an experiment; return False if it was stopped before its end."""
-    request = _request(experiment, rows, env, seeds, first_seed, steps, preset, quick=quick)
-    path = out or Path("runs") / (f"{experiment}-quick" if quick else experiment)
-    folder = runs.open_or_create(path, request, resume=resume)
+def reproduce(given: Reproduce, console: Console) -> int:
+    """Run, or go on with, an experiment, and report it, unless it was stopped before its end."""
+    request = _request(given)
+    name = f"{given.experiment}-quick" if given.quick else given.experiment
+    path = given.out or Path("runs") / name
+    folder = runs.open_or_create(path, request, resume=given.resume)
     started = time.monotonic()
-    with _stoppable() as stop, _progress(console) as progress:
-        finished = _run(folder, request, stop, progress, console)
+    with stoppable() as stop:
+        finished = _run(folder, request.rows, stop, console)
     with folder.changing():
         manifest = folder.manifest()
         manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
         folder.write_json(MANIFEST, manifest)
     if not finished:
-        _say(console, f"Stopped. The same command goes on from here; the run is in {path}.")
-        return False
-    if timing and not quick and request.spec.measure["kind"] == "values":
+        say(console, f"Stopped. The same command goes on from here; the run is in {path}.")
+        return INTERRUPTED
+    if given.timing and not given.quick and request.spec.measure["kind"] == "values":
         _measure_times(folder, request.spec, console)
-    page = write_report(folder, console)
-    _say(console, f"Report: {page}")
-    return True
+    say(console, f"Report: {write_report(folder, console)}")
+    return 0
 
 
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+def report(given: Report, console: Console) -> None:
+    """Make the report of a run again."""
+    say(console, f"Report: {write_report(RunFolder.open(given.run), console)}")
+
+
+def _request(given: Reproduce) -> runs.Request:
+    """Turn the options into what is to be run; what is given wins over ``--quick``."""
+    if given.rows is not None and given.env is not None:
+        raise ValueError("--env and --rows both choose rows; give one of them.")
+    seeds = DEFAULT_SEEDS
+    spec = load(given.experiment, preset=given.preset, steps=given.steps)
+    chosen = tuple(row.id for row in spec.rows)
+    if given.quick and spec.quick is not None:
+        first_look, chosen, seeds = spec.quick, spec.quick.rows, spec.quick.seeds
+        spec = load(
+            given.experiment,
+            preset=given.preset,
+            steps=given.steps or first_look.steps,
+            seeds_per_unit=first_look.seeds_per_unit,
+        )
+    if given.rows is not None:
+        chosen = tuple(part.strip() for part in given.rows.split(","))
+    elif given.env is not None:
+        chosen = _rows_in(spec, given.env)
+    for row in chosen:
+        spec.row(row)  # which refuses an unknown one
+    is_default = given.seeds is None
+    return runs.Request(spec, given.preset, chosen, given.seed, given.seeds or seeds, is_default)
 
 
 def _rows_in(spec: Experiment, env: str) -> tuple[str, ...]:
@@ -87,76 +98,27 @@ def _rows_in(spec: Experiment, env: str) -> tuple[str, ...]:
     return chosen
 
 
-def _request(
-    experiment: str,
-    rows: str | None,
-    env: str | None,
-    seeds: int | None,
-    first_seed: int,
-    steps: int | None,
-    preset: str,
-    *,
-    quick: bool,
-) -> runs.Request:
-    """Turn the options into what is to be run; what is given wins over ``--quick``."""
-    if rows is not None and env is not None:
-        raise ValueError("--env and --rows both choose rows; give one of them.")
-    spec = load(experiment, preset=preset, steps=steps)
-    first_look = spec.quick if quick else None
-    if first_look is not None:
-        spec = load(
-            experiment,
-            preset=preset,
-            steps=steps or first_look.steps,
-            seeds_per_unit=first_look.seeds_per_unit,
-        )
-    chosen = tuple(row.id for row in spec.rows) if first_look is None else first_look.rows
-    if rows is not None:
-        chosen = tuple(part.strip() for part in rows.split(","))
-    elif env is not None:
-        chosen = _rows_in(spec, env)
-    for row in chosen:
-        spec.row(row)  # which refuses an unknown one
-    default_seeds = DEFAULT_SEEDS if first_look is None else first_look.seeds
-    return runs.Request(
-        spec, preset, chosen, first_seed, seeds or default_seeds, seeds_by_default=seeds is None
-    )
+def _run(folder: RunFolder, rows: tuple[str, ...], stop: Stop, console: Console) -> bool:
+    """Run some rows of a folder, with a bar for each and one for all."""
+    spec = from_manifest(folder.manifest())
+    seeds: Counter[str] = Counter()
+    for unit in runs.pending_units(folder, rows):
+        seeds[unit.row] += unit.seeds
+    steps = Counter({row: spec.row(row).steps * count for row, count in seeds.items()})
+    log = _Log(console)
+    with _progress(console) as progress:
+        tasks = {
+            row: progress.add_task(row, total=steps[row], seeds=count)
+            for row, count in seeds.items()
+        }
+        overall = progress.add_task("all", total=steps.total(), seeds="")
 
+        def advance(row: str, taken: int) -> None:
+            progress.advance(tasks[row], taken)
+            progress.advance(overall, taken)
+            log(progress.tasks[overall])
 
-def _run(
-    folder: RunFolder,
-    request: runs.Request,
-    stop: threading.Event,
-    progress: Progress,
-    console: Console,
-) -> bool:
-    """Run the requested rows of a folder with a bar for each row."""
-    manifest = folder.manifest()
-    spec = runs.from_manifest(manifest)
-    tasks: dict[str, TaskID] = {}
-    for unit in runs.planned_units(manifest):
-        if unit.row in request.rows and not folder.is_finished(unit.row, unit.name):
-            steps = spec.row(unit.row).steps * unit.seeds
-            if unit.row not in tasks:
-                tasks[unit.row] = progress.add_task(unit.row, total=0, seeds=0)
-            task = progress.tasks[tasks[unit.row]]
-            progress.update(
-                task.id,
-                total=(task.total or 0) + steps,
-                seeds=task.fields["seeds"] + unit.seeds,
-            )
-    overall = progress.add_task(
-        "all", total=sum(task.total or 0 for task in progress.tasks), seeds=""
-    )
-
-    log = _log_lines(console)
-
-    def advance(row: str, steps: int) -> None:
-        progress.advance(tasks[row], steps)
-        progress.advance(overall, steps)
-        log(progress.tasks[overall])
-
-    return runs.run(folder, rows=request.rows, advance=advance, stop=stop)
+        return runs.run(folder, rows=rows, advance=advance, stop=stop)
 
 
 class _StepsPerSecond(ProgressColumn):
@@ -181,43 +143,25 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _log_lines(console: Console) -> Callable[[Task], None]:
-    """Return what says, where no bar can be drawn, once a minute how far the run is."""
-    last = time.monotonic()
+class _Log:
+    """Where no bar can be drawn, says once a minute how far the run is."""
 
-    def log(task: Task) -> None:
-        nonlocal last
-        if console.is_terminal or time.monotonic() - last < SECONDS_BETWEEN_LINES:
+    def __init__(self, console: Console) -> None:
+        self.console, self.last = console, time.monotonic()
+
+    def __call__(self, task: Task) -> None:
+        now, left = time.monotonic(), task.time_remaining
+        if self.console.is_terminal or now - self.last < SECONDS_BETWEEN_LINES:
             return
-        last = time.monotonic()
+        self.last = now
         speed = f", {task.speed:,.0f} steps/s" if task.speed else ""
-        left = (
-            ""
-            if task.time_remaining is None
-            else f", {timedelta(seconds=task.time_remaining)} left"
-        )
-        console.print(f"{task.percentage:.0f} % of {task.total:,.0f} steps{speed}{left}")
-
-    return log
-
-
-@contextmanager
-def _stoppable() -> Iterator[threading.Event]:
-    """Let Ctrl-C and SIGTERM ask for a stop at the next safe place; a second Ctrl-C is at once."""
-    stop = threading.Event()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    with handled_by(ask):
-        yield stop
+        end = "" if left is None else f", {timedelta(seconds=left)} left"
+        self.console.print(f"{task.percentage:.0f} % of {task.total:,.0f} steps{speed}{end}")
 
 
 def _measure_times(folder: RunFolder, spec: Experiment, console: Console) -> None:
     """Add the table of computation costs to a run that does not have it yet."""
-    if (folder.path / "timing.json").is_file():
+    if (folder.path / TIMING).is_file():
         return
     total = len(CONFIGURATIONS) * len(timed_rows(spec))
     columns = (TextColumn("time per update"), BarColumn(), MofNCompleteColumn())
@@ -225,11 +169,5 @@ def _measure_times(folder: RunFolder, spec: Experiment, console: Console) -> Non
         task = progress.add_task("", total=total)
         # On one core, with one thread: two threads only get into each other's way at these sizes.
         rows = call_in_process(time_updates, spec, advance=lambda: progress.advance(task))
-    folder.write_json(
-        "timing.json",
-        {
-            "machine": {**provenance.machine(), "workers": 1},
-            "commit": provenance.commit(),
-            "rows": rows,
-        },
-    )
+    machine = {**provenance.machine(), "workers": 1}
+    folder.write_json(TIMING, {"machine": machine, "commit": provenance.commit(), "rows": rows})

@@ -1,28 +1,29 @@
-"""A training from the command line: its files, and how it is stopped."""
+"""What long commands share: how they are stopped, what they say, and the files of a training."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import time
-import warnings
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import numpy as np
+from rich.console import Console
 
-from valuetrack.api.agent import Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Progress
+from valuetrack.commands.arguments import Observations
 from valuetrack.experiments.runner import Unit
 from valuetrack.interrupts import handled_by
 from valuetrack.io.atomic import write_atomically
 from valuetrack.io.errors import ModelFileError
 from valuetrack.io.run_folder import RunFolder
+from valuetrack.types import Json, NDArray
 
 AGENT = "agent.vt"
 TRACKING = "tracking.npz"
@@ -31,8 +32,13 @@ SAVE_SECONDS = 60.0
 """How often a training in progress is saved."""
 
 
+def say(console: Console, line: str) -> None:
+    """Print a line as it is, however long, so that a path in it can be copied."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 class Stop:
-    """Ctrl-C and SIGTERM, obeyed between two cycles; a second Ctrl-C is obeyed at once."""
+    """Ctrl-C and SIGTERM, obeyed at the next safe place; a second Ctrl-C is obeyed at once."""
 
     asked = is_deaf = False
 
@@ -41,6 +47,18 @@ class Stop:
         if self.asked and number == signal.SIGINT and not self.is_deaf:
             raise KeyboardInterrupt
         self.asked = True
+
+    def is_set(self) -> bool:
+        """Return whether to stop at the next safe place."""
+        return self.asked
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Let Ctrl-C and SIGTERM ask for a stop."""
+    stop = Stop()
+    with handled_by(stop):
+        yield stop
 
 
 class Tracked:
@@ -57,7 +75,7 @@ class Tracked:
     """
 
     def __init__(
-        self, agent: Agent[Any], folder: Path, observations: Any, source: Path, *, resume: bool
+        self, agent: AnyAgent, folder: Path, observations: Observations, source: Path, resume: bool
     ) -> None:
         self.agent, self.path, self.observations = agent, folder / TRACKING, observations
         try:
@@ -69,7 +87,7 @@ class Tracked:
             ) from error
         if single:
             raise ValueError(f"{source} holds a single observation; it should be one row each.")
-        self.earlier = self._read() if resume and self.path.exists() else None
+        self.earlier = self._read() if resume and self.path.exists() else agent.tracking()
 
     def _read(self) -> Tracking:
         """Return the earlier record, up to where the agent goes on."""
@@ -91,45 +109,33 @@ class Tracked:
 
     def whole(self) -> Tracking:
         """Return all records."""
-        new, old = self.agent.tracking(), self.earlier
-        if old is None or not len(old):
-            return new
-        if not len(new):
-            return old
-        parts = zip(_parts(old), _parts(new), strict=True)
-        return Tracking(*(np.concatenate(part) for part in parts))
+        parts = [vars(part) for part in (self.earlier, self.agent.tracking()) if len(part)]
+        if not parts:
+            return self.earlier
+        return Tracking(
+            **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        )
 
     def save(self) -> None:
         """Write all records, and at which observations they were made."""
-        steps, updates, samples = _parts(self.whole())
-        arrays = {"steps": steps, "updates": updates, "samples": samples}
-        write_atomically(
-            self.path,
-            lambda file: np.savez_compressed(file, observations=self.encoded, **arrays),
-        )
+        arrays = {"observations": self.encoded, **vars(self.whole())}
+        write_atomically(self.path, lambda file: np.savez_compressed(file, **arrays))
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, NDArray]:
         """Return the present mean and 95 % interval, each (seeds, states, actions)."""
-        found = [
-            self.agent.posterior(self.observations, member=member)
-            for member in range(len(self.agent.seeds))
-        ]
-        ends = [estimate.interval(0.95) for estimate in found]
-        return {
-            "mean": np.stack([estimate.mean for estimate in found]),
-            "low": np.stack([bounds.low for bounds in ends]),
-            "high": np.stack([bounds.high for bounds in ends]),
-        }
+        members = range(len(self.agent.seeds))
+        found = [self.agent.posterior(self.observations, member=member) for member in members]
+        low, high = np.stack([estimate.interval(0.95) for estimate in found], axis=1)
+        return {"mean": np.stack([estimate.mean for estimate in found]), "low": low, "high": high}
 
-    def show(self, say: Callable[[str], None]) -> None:
+    def show(self, console: Console) -> None:
         """Draw the values, and say where they are."""
-        record = self.whole()
+        record, figure = self.whole(), self.path.with_name(FIGURE)
         if not len(record):
-            say("Nothing was tracked: there was no update to record.")
+            say(console, "Nothing was tracked: there was no update to record.")
             return
-        figure = self.path.with_name(FIGURE)
         record.plot(figure)
-        say(f"Tracked values: {self.path} and {figure}")
+        say(console, f"Tracked values: {self.path} and {figure}")
 
 
 class Recorder:
@@ -137,28 +143,23 @@ class Recorder:
 
     Parameters
     ----------
-    agent, folder, unit
-        Who trains, in which run, as which unit of it.
+    agent, folder
+        Who trains, in which run, of which it is the only unit.
     tracked
         The values that are tracked, if there are any.
-    say
-        Prints a line for the user.
+    console
+        Where it says that it could not save.
     """
 
     def __init__(
-        self,
-        agent: Agent[Any],
-        folder: RunFolder,
-        unit: Unit,
-        tracked: Tracked | None,
-        say: Callable[[str], None],
+        self, agent: AnyAgent, folder: RunFolder, tracked: Tracked | None, console: Console
     ) -> None:
-        self.agent, self.folder, self.unit = agent, folder, unit
-        self.tracked, self.say = tracked, say
+        self.agent, self.folder, self.tracked, self.console = agent, folder, tracked, console
+        self.unit = agent.name, Unit(agent.name, agent.seeds[0], len(agent.seeds)).name
         self.path = folder.path / AGENT
         self.began, self.first_step = time.monotonic(), agent.num_timesteps
-        self.saved, self.unwritten = self.began, deque[dict[str, Any]]()
-        folder.cut_progress(unit.row, unit.name, agent.num_timesteps)
+        self.saved, self.unwritten = self.began, deque[Json]()
+        folder.cut_progress(*self.unit, agent.num_timesteps)
 
     def __call__(self, progress: Progress) -> None:
         """Append a record, unless the training was stopped between two of them."""
@@ -166,7 +167,7 @@ class Recorder:
             return
         seconds = max(time.monotonic() - self.began, 1e-9)
         steps = (progress.steps - self.first_step) * len(self.agent.seeds)
-        record: dict[str, Any] = {
+        record = {
             "steps": progress.steps,
             "updates": progress.updates,
             "rate": round(steps / seconds, 1),
@@ -184,7 +185,7 @@ class Recorder:
     def _write(self) -> None:
         """Append the records that are not in the file yet."""
         while self.unwritten:
-            self.folder.append_progress(self.unit.row, self.unit.name, self.unwritten[0])
+            self.folder.append_progress(*self.unit, self.unwritten[0])
             self.unwritten.popleft()
 
     def save_in_time(self) -> None:
@@ -195,7 +196,8 @@ class Recorder:
             self.save()
         except (OSError, ModelFileError) as error:
             self.saved = time.monotonic()
-            self.say(f"Could not save, will try again in {SAVE_SECONDS:.0f} seconds: {error}")
+            again = f"will try again in {SAVE_SECONDS:.0f} seconds"
+            say(self.console, f"Could not save, {again}: {error}")
 
     def save(self) -> None:
         """Write everything; the agent last, as what goes beyond it is left out at a resume."""
@@ -205,40 +207,19 @@ class Recorder:
         self.agent.save(self.path)
         self.saved = time.monotonic()
 
-
-@contextlib.contextmanager
-def stoppable() -> Iterator[Stop]:
-    """Let Ctrl-C and SIGTERM ask for a stop."""
-    stop = Stop()
-    with handled_by(stop):
-        yield stop
-
-
-@contextlib.contextmanager
-def divergence_told_later() -> Iterator[None]:
-    """Leave it to the end to say that seeds diverged, without a line of this program."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"\w+ diverged: ", RuntimeWarning)
-        yield
-
-
-def save(recorder: Recorder, stop: Stop) -> None:
-    """Save a training that has ended, or was stopped, which is said."""
-    path = recorder.path
-    try:
-        recorder.save()
-    except RuntimeError as error:
-        if not stop.asked:
-            raise
-        # Stopped within an update, by a third Ctrl-C: what was there is gone.
-        kept = f"{path} is as it was saved before" if path.exists() else "nothing is saved"
-        raise KeyboardInterrupt(f"Interrupted in the middle of an update; {kept}.") from error
-    if stop.asked:
-        steps = f"{recorder.agent.num_timesteps:,} steps"
-        raise KeyboardInterrupt(
-            f"Interrupted after {steps}; the agent is saved in {path}, and --resume goes on."
-        )
-
-
-def _parts(record: Tracking) -> tuple[Any, Any, Any]:
-    return record.steps, record.updates, record.samples
+    def finish(self, stop: Stop) -> None:
+        """Save a training that has ended, or was stopped, which is said."""
+        try:
+            self.save()
+        except RuntimeError as error:
+            if not stop.asked:
+                raise
+            # Stopped within an update, by a third Ctrl-C: what was there is gone.
+            is_kept = self.path.exists()
+            kept = f"{self.path} is as it was saved before" if is_kept else "nothing is saved"
+            raise KeyboardInterrupt(f"Interrupted in the middle of an update; {kept}.") from error
+        if stop.asked:
+            raise KeyboardInterrupt(
+                f"Interrupted after {self.agent.num_timesteps:,} steps; the agent is saved in "
+                f"{self.path}, and --resume goes on."
+            )

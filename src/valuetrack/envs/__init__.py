@@ -14,9 +14,6 @@ Importing this package registers its Gymnasium environments::
     import valuetrack.envs
 
     env = gymnasium.make("valuetrack/IndoorEscape-v0", walls=((3, 0), (3, 1)))
-
-To add an environment in JAX, write its file with ``@register("Its-v0")`` above the class, and
-import it below.
 """
 
 import gymnasium
@@ -34,6 +31,7 @@ from valuetrack.envs.indoor_escape import (
     optimal_q,
 )
 from valuetrack.envs.mountain_car import MountainCar, MountainCarState
+from valuetrack.envs.policy_evaluation import action_values, state_values
 from valuetrack.envs.registry import IN_JAX, find, ids_in_jax, register
 
 # Registering an id twice warns, and a reload of this module passes here again.
@@ -56,10 +54,12 @@ __all__ = [
     "QValues",
     "Step",
     "TimedTask",
+    "action_values",
     "find",
     "ids_in_jax",
     "observations",
     "optimal_policy_probabilities",
     "optimal_q",
     "register",
+    "state_values",
 ]

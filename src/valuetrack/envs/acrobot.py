@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
-from valuetrack.envs.base import Step, TimedTask
+from valuetrack.envs.base import Shape, Step, TimedTask, evenly
 from valuetrack.envs.registry import register
 from valuetrack.types import Array
 
@@ -44,21 +44,16 @@ class AcrobotState(NamedTuple):
     steps: Array
 
 
-_Motion = tuple[Array, Array, Array, Array]  # a state without its step count, or its derivative
+_Motion = tuple[Array, ...]  # a state without its step count, or its derivative
 
 
 @register("Acrobot-v1")
 @dataclass(frozen=True)
-class Acrobot(TimedTask):
-    r"""The two links; implements `valuetrack.envs.base.Environment`.
+class Acrobot(TimedTask[AcrobotState]):
+    r"""The two links: a :class:`~valuetrack.envs.base.TimedTask`.
 
     Every step pays -1 but the terminating one, which pays 0. An episode terminates once the tip is
     more than one link's length above the hinge: -cos(theta_1) - cos(theta_1 + theta_2) > 1.
-
-    Parameters
-    ----------
-    horizon : int
-        An episode is truncated after this many steps, unless the last of them terminates it.
 
     Notes
     -----
@@ -94,24 +89,21 @@ class Acrobot(TimedTask):
     (True, -1.0)
     """
 
-    observation_shape: ClassVar[tuple[int, ...]] = (6,)
+    observation_shape: ClassVar[Shape] = (6,)
     num_actions: ClassVar[int] = 3
     reset_uniforms: ClassVar[int] = 4
-    step_uniforms: ClassVar[int] = 0
 
     horizon: int = 500
 
     def reset(self, uniforms: Array) -> AcrobotState:
         """Draw both angles and both velocities evenly from [-0.1, 0.1)."""
-        start = RESET_BOUND * (2.0 * jnp.asarray(uniforms, jnp.float32) - 1.0)
-        return AcrobotState(start[0], start[1], start[2], start[3], jnp.int32(0))
+        return AcrobotState._make([*evenly(uniforms, RESET_BOUND), jnp.int32(0)])
 
     def step(self, state: AcrobotState, action: Array, uniforms: Array) -> Step[AcrobotState]:
         """Apply the torque for one time step; ``uniforms`` is empty."""
         del uniforms
         torque = TORQUE * (jnp.asarray(action, jnp.float32) - 1.0)
-        motion = (state.angle_1, state.angle_2, state.velocity_1, state.velocity_2)
-        angle_1, angle_2, velocity_1, velocity_2 = _runge_kutta(motion, torque)
+        angle_1, angle_2, velocity_1, velocity_2 = _runge_kutta(state[:-1], torque)
         after = AcrobotState(
             angle_1=_wrap(angle_1),
             angle_2=_wrap(angle_2),
@@ -122,8 +114,7 @@ class Acrobot(TimedTask):
         height = -jnp.cos(after.angle_1) - jnp.cos(after.angle_1 + after.angle_2)
         terminated = height > GOAL_HEIGHT
         reward = jnp.where(terminated, jnp.float32(0.0), jnp.float32(-1.0))
-        truncated = self.truncated(after, terminated)
-        return Step(after, self.observe(after), reward, terminated, truncated)
+        return self.arrived(after, reward, terminated)
 
     def observe(self, state: AcrobotState) -> Array:
         """Return the cosine and sine of either angle, then the velocities, float32."""
@@ -158,14 +149,14 @@ def _runge_kutta(motion: _Motion, torque: Array) -> _Motion:
     k_2 = _derivative(_along(motion, k_1, TIME_STEP / 2.0), torque)
     k_3 = _derivative(_along(motion, k_2, TIME_STEP / 2.0), torque)
     k_4 = _derivative(_along(motion, k_3, TIME_STEP), torque)
-    slopes = [a + 2.0 * b + 2.0 * c + d for a, b, c, d in zip(k_1, k_2, k_3, k_4, strict=True)]
-    return _along(motion, (slopes[0], slopes[1], slopes[2], slopes[3]), TIME_STEP / 6.0)
+    slopes = zip(k_1, k_2, k_3, k_4, strict=True)
+    six_means = tuple(a + 2.0 * b + 2.0 * c + d for a, b, c, d in slopes)
+    return _along(motion, six_means, TIME_STEP / 6.0)
 
 
 def _along(motion: _Motion, slope: _Motion, time: float) -> _Motion:
     """Return motion + time * slope."""
-    a, b, c, d = (y + time * dy for y, dy in zip(motion, slope, strict=True))
-    return a, b, c, d
+    return tuple(y + time * dy for y, dy in zip(motion, slope, strict=True))
 
 
 def _wrap(angle: Array) -> Array:

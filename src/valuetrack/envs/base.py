@@ -17,12 +17,13 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
-from valuetrack.types import Array
+from valuetrack.types import Array, DType
 
 State = TypeVar("State")
+Timed = TypeVar("Timed", bound="TimedState")
 Shape = tuple[int, ...]
-DType = np.dtype[Any]
 
 FLOAT32: DType = np.dtype(np.float32)
 UINT8: DType = np.dtype(np.uint8)
@@ -34,17 +35,9 @@ class ObservationSpec(NamedTuple):
     """Shape and dtype of an observation, and whether it is an image.
 
     Make one with :meth:`of` or :meth:`of_env`, which decide what is an image for all environments,
-    those written in JAX and Gymnasium's.
-
-    Attributes
-    ----------
-    shape
-        Of one observation; (height, width, channels) for an image.
-    dtype
-        In which observations are stored; networks convert them to floats.
-    is_image
-        Whether it is an image, for :func:`valuetrack.networks.cnn`. Everything else is flattened
-        for :func:`valuetrack.networks.mlp`.
+    those written in JAX and Gymnasium's. An image has the shape (height, width, channels) and is
+    for :func:`valuetrack.networks.cnn`; everything else is flattened for
+    :func:`valuetrack.networks.mlp`. Networks convert any dtype to floats.
     """
 
     shape: Shape
@@ -52,7 +45,7 @@ class ObservationSpec(NamedTuple):
     is_image: bool
 
     @classmethod
-    def of(cls, shape: Shape, dtype: Any) -> ObservationSpec:
+    def of(cls, shape: Shape, dtype: npt.DTypeLike) -> ObservationSpec:
         """Decide whether observations of this shape and dtype are images.
 
         An image has three axes (height, width, channels) and any dtype: booleans, integers or
@@ -71,15 +64,8 @@ class ObservationSpec(NamedTuple):
         return cls(shape, dtype, is_large or (len(shape) == 3 and dtype == UINT8))
 
     @classmethod
-    def of_env(cls, env: Environment[Any]) -> ObservationSpec:
-        """Return what the observations of an environment written in JAX are.
-
-        Examples
-        --------
-        >>> from valuetrack.envs import CartPole
-        >>> ObservationSpec.of_env(CartPole())
-        ObservationSpec(shape=(4,), dtype=dtype('float32'), is_image=False)
-        """
+    def of_env(cls, env: JaxEnvironment) -> ObservationSpec:
+        """Return what the observations of an environment written in JAX are."""
         return cls.of(env.observation_shape, env.observation_dtype)
 
     @property
@@ -118,110 +104,80 @@ class Environment(Protocol[State]):
 
     Implementations are immutable and hashable, so that an environment can be closed over or passed
     as a static argument. All methods are written for one environment; the caller maps them over
-    many. A state is a pytree of arrays.
-
-    Examples
-    --------
-    A coin to guess, in full; ``register`` gives it an id (:mod:`valuetrack.envs.registry`)::
-
-        @register("Coin-v0")
-        @dataclass(frozen=True)
-        class Coin:
-            observation_shape: ClassVar[tuple[int, ...]] = (1,)
-            observation_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
-            num_actions: ClassVar[int] = 2
-            reset_uniforms: ClassVar[int] = 0
-            step_uniforms: ClassVar[int] = 1
-
-            def reset(self, uniforms):
-                return jnp.int32(0)
-
-            def step(self, state, action, uniforms):
-                reward = (action == (uniforms[0] < 0.7)).astype(jnp.float32)
-                return Step(state, self.observe(state), reward, jnp.bool_(True), jnp.bool_(False))
-
-            def observe(self, state):
-                return jnp.ones(1)
-
-            def action_mask(self, state):
-                return jnp.ones(2, bool)
+    many. A state is a pytree of arrays. The source has one to copy in
+    ``skeletons/environment.py``; :func:`valuetrack.envs.register` gives it an id.
     """
 
     @property
     def observation_shape(self) -> Shape:
         """Shape of one observation: (height, width, channels) for an image, else any."""
-        ...
 
     @property
     def observation_dtype(self) -> DType:
         """Dtype of one observation: floats, integers or booleans."""
-        ...
 
     @property
     def num_actions(self) -> int:
         """Number of actions; they are the integers 0, ..., ``num_actions`` - 1."""
-        ...
 
     @property
     def reset_uniforms(self) -> int:
         """How many uniforms in [0, 1) a reset consumes; may be zero."""
-        ...
 
     @property
     def step_uniforms(self) -> int:
         """How many uniforms in [0, 1) a step consumes; may be zero."""
-        ...
 
     def reset(self, uniforms: Array) -> State:
-        """Start an episode.
-
-        Parameters
-        ----------
-        uniforms : Array
-            Independent draws from [0, 1), shape (``reset_uniforms``,).
-        """
-        ...
+        """Start an episode, with ``reset_uniforms`` independent draws from [0, 1)."""
 
     def step(self, state: State, action: Array, uniforms: Array) -> Step[State]:
         """Take one step, without starting a new episode when this one ends.
 
-        Parameters
-        ----------
-        state : State
-            The state s.
-        action : Array
-            The action a, an integer scalar; it is not checked, for it may be traced.
-        uniforms : Array
-            Independent draws from [0, 1), shape (``step_uniforms``,).
+        The action is an integer scalar; it is not checked, for it may be traced. ``uniforms`` are
+        ``step_uniforms`` independent draws from [0, 1).
         """
-        ...
 
     def observe(self, state: State) -> Array:
         """Return the observation of a state: ``observation_shape``, ``observation_dtype``."""
-        ...
 
     def action_mask(self, state: State) -> Array:
         """Return which actions are legal in a state: booleans of shape (``num_actions``,).
 
         The mask of a terminal state may be empty (all false).
         """
-        ...
+
+
+JaxEnvironment = Environment[Any]
+"""An environment whatever its states are."""
+
+
+class TimedState(Protocol):
+    """A NamedTuple of scalars whose last field counts the ``steps`` of the episode."""
+
+    @property
+    def steps(self) -> Array:
+        """The steps taken so far, int32."""
+
+    def __getitem__(self, part: slice, /) -> tuple[Array, ...]: ...
 
 
 @dataclass(frozen=True)
-class TimedTask:
+class TimedTask(Generic[Timed]):
     """A task with a time limit, whose actions are always legal and whose observations are floats.
 
-    Its states count their ``steps``.
+    Subclasses add ``reset``, ``step`` and the sizes that :class:`Environment` asks for; the
+    observation is what the state holds besides its ``steps``, unless they say otherwise.
 
     Parameters
     ----------
     horizon : int
-        An episode ends after this many steps at the latest.
+        An episode is truncated after this many steps, unless the last of them terminates it.
     """
 
     observation_dtype: ClassVar[DType] = FLOAT32
     num_actions: ClassVar[int]
+    step_uniforms: ClassVar[int] = 0
 
     horizon: int
 
@@ -231,12 +187,25 @@ class TimedTask:
         if self.horizon < 1:
             raise ValueError(f"horizon must be at least 1, but is {self.horizon}.")
 
-    def truncated(self, after: Any, terminated: Array) -> Array:
-        """Return whether the time is up in a state that does not end the episode anyway."""
-        cut: Array = (after.steps >= self.horizon) & ~terminated
-        return cut
+    def arrived(self, after: Timed, reward: Array, terminated: Array) -> Step[Timed]:
+        """Return the step that led to a state."""
+        truncated = self.truncated(after, terminated)
+        return Step(after, self.observe(after), reward, terminated, truncated)
 
-    def action_mask(self, state: Any) -> Array:
+    def truncated(self, after: Timed, terminated: Array) -> Array:
+        """Return whether the time is up in a state that does not end the episode anyway."""
+        return (after.steps >= self.horizon) & ~terminated
+
+    def observe(self, state: Timed) -> Array:
+        """Return all fields of a state but its ``steps``."""
+        return jnp.stack(state[:-1])
+
+    def action_mask(self, state: Timed) -> Array:
         """Return that all actions are always legal."""
         del state
         return jnp.ones(self.num_actions, dtype=bool)
+
+
+def evenly(uniforms: Array, bound: float) -> Array:
+    """Turn uniforms in [0, 1) into uniforms in [-bound, bound), float32."""
+    return bound * (2.0 * jnp.asarray(uniforms, jnp.float32) - 1.0)

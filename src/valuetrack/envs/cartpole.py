@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
-from valuetrack.envs.base import Step, TimedTask
+from valuetrack.envs.base import Shape, Step, TimedTask, evenly
 from valuetrack.envs.registry import register
 from valuetrack.types import Array
 
@@ -38,16 +38,11 @@ class CartPoleState(NamedTuple):
 
 @register("CartPole-v1")
 @dataclass(frozen=True)
-class CartPole(TimedTask):
-    r"""The cart and the pole; implements `valuetrack.envs.base.Environment`.
+class CartPole(TimedTask[CartPoleState]):
+    r"""The cart and the pole: a :class:`~valuetrack.envs.base.TimedTask`.
 
     Every step pays 1, the terminating one included. An episode terminates once the cart is more
     than 2.4 from the middle or the pole more than 12 degrees from upright.
-
-    Parameters
-    ----------
-    horizon : int
-        An episode is truncated after this many steps, unless the last of them terminates it.
 
     Notes
     -----
@@ -76,17 +71,15 @@ class CartPole(TimedTask):
     (True, 1.0)
     """
 
-    observation_shape: ClassVar[tuple[int, ...]] = (4,)
+    observation_shape: ClassVar[Shape] = (4,)
     num_actions: ClassVar[int] = 2
     reset_uniforms: ClassVar[int] = 4
-    step_uniforms: ClassVar[int] = 0
 
     horizon: int = 500
 
     def reset(self, uniforms: Array) -> CartPoleState:
         """Draw all four coordinates evenly from [-0.05, 0.05)."""
-        start = RESET_BOUND * (2.0 * jnp.asarray(uniforms, jnp.float32) - 1.0)
-        return CartPoleState(start[0], start[1], start[2], start[3], jnp.int32(0))
+        return CartPoleState._make([*evenly(uniforms, RESET_BOUND), jnp.int32(0)])
 
     def step(self, state: CartPoleState, action: Array, uniforms: Array) -> Step[CartPoleState]:
         """Push the cart for one time step; ``uniforms`` is empty."""
@@ -107,9 +100,4 @@ class CartPole(TimedTask):
         )
         off_track = jnp.abs(after.position) > MAX_POSITION
         terminated = off_track | (jnp.abs(after.angle) > MAX_ANGLE)
-        truncated = self.truncated(after, terminated)
-        return Step(after, self.observe(after), jnp.float32(1.0), terminated, truncated)
-
-    def observe(self, state: CartPoleState) -> Array:
-        """Return (position, velocity, angle, angular velocity), float32."""
-        return jnp.stack([state.position, state.velocity, state.angle, state.angular_velocity])
+        return self.arrived(after, jnp.float32(1.0), terminated)

@@ -23,8 +23,7 @@ for thorough and reproducible reinforcement learning experiments, arXiv:1903.031
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -32,9 +31,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from valuetrack import rng
-from valuetrack.envs.base import DType, Shape, Step
-from valuetrack.envs.gym.guards import making_failed, one_line
-from valuetrack.types import Array
+from valuetrack.envs.base import Shape, Step
+from valuetrack.envs.gym.guards import failed, one_line
+from valuetrack.types import Array, DType
 
 KEY_UNIFORMS = 2
 """How many uniforms make a random key."""
@@ -53,17 +52,9 @@ class GymnaxState(NamedTuple):
     observation: Array
 
 
-class _Layout(NamedTuple):
-    """Shapes and dtypes of a state and of an observation; the number of actions."""
-
-    state: Any
-    observation: jax.ShapeDtypeStruct
-    num_actions: int
-
-
 @dataclass(frozen=True, eq=False)
 class GymnaxEnv:
-    """An environment of gymnax; implements `valuetrack.envs.base.Environment`.
+    """An environment of gymnax with discrete actions; observations must be one array.
 
     Parameters
     ----------
@@ -71,11 +62,6 @@ class GymnaxEnv:
         The environment, as ``gymnax.make`` returns it.
     params : gymnax.EnvParams, optional
         Its parameters; ``env.default_params`` unless given.
-
-    Raises
-    ------
-    ValueError
-        If its actions are not discrete, or if an observation is not one array.
 
     Notes
     -----
@@ -111,28 +97,32 @@ class GymnaxEnv:
 
     env: Any
     params: Any = None
+    observation_shape: Shape = field(init=False, repr=False)
+    observation_dtype: DType = field(init=False, repr=False)
+    num_actions: int = field(init=False, repr=False)
+    _state_types: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Fill in the parameters, and refuse what does not fit the protocol."""
         if self.params is None:
             object.__setattr__(self, "params", self.env.default_params)
-        _ = self._layout
-
-    @property
-    def observation_shape(self) -> Shape:
-        """Shape of one observation."""
-        return tuple(self._layout.observation.shape)
-
-    @property
-    def observation_dtype(self) -> DType:
-        """Dtype of one observation."""
-        dtype: DType = np.dtype(self._layout.observation.dtype)
-        return dtype
-
-    @property
-    def num_actions(self) -> int:
-        """Number of actions."""
-        return self._layout.num_actions
+        name, actions = self.env.name, self.env.action_space(self.params)
+        if not hasattr(actions, "n"):
+            raise ValueError(
+                f"The actions of gymnax/{name} are {actions!r}; valuetrack chooses among finitely "
+                "many actions (Discrete)."
+            )
+        raw, state = jax.eval_shape(self.env.reset_env, rng.key(0), self.params)
+        if len(jax.tree.leaves(raw)) != 1 or not hasattr(raw, "shape"):
+            raise ValueError(
+                f"An observation of gymnax/{name} has several parts, and valuetrack takes one "
+                "array; put them into one in an environment of your own."
+            )
+        encoded = jax.eval_shape(self._encoded, raw)
+        object.__setattr__(self, "observation_shape", encoded.shape)
+        object.__setattr__(self, "observation_dtype", np.dtype(encoded.dtype))
+        object.__setattr__(self, "num_actions", int(actions.n))
+        object.__setattr__(self, "_state_types", state)
 
     def reset(self, uniforms: Array) -> GymnaxState:
         """Start an episode, with gymnax's ``reset_env``."""
@@ -159,47 +149,24 @@ class GymnaxEnv:
         del state
         return jnp.ones(self.num_actions, bool)
 
-    def _with_fixed_types(self, state: Any, observation: Any) -> GymnaxState:
+    def _with_fixed_types(self, state: Any, observation: Array) -> GymnaxState:
         """Give a state the types of a first one: some begin as Python's numbers."""
-        same = jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), state, self._layout.state)
-        return GymnaxState(same, _encoded(self.env, self.params, observation))
+        same = jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), state, self._state_types)
+        return GymnaxState(same, self._encoded(observation))
 
-    @cached_property
-    def _layout(self) -> _Layout:
-        name = self.env.name
-        actions = self.env.action_space(self.params)
-        if not hasattr(actions, "n"):
-            raise ValueError(
-                f"The actions of gymnax/{name} are {actions!r}; valuetrack chooses among finitely "
-                "many actions (Discrete)."
-            )
-        seen, state = jax.eval_shape(self.env.reset_env, rng.key(0), self.params)
-        if len(jax.tree.leaves(seen)) != 1 or not hasattr(seen, "shape"):
-            raise ValueError(
-                f"An observation of gymnax/{name} has several parts, and valuetrack takes one "
-                "array; put them into one in an environment of your own."
-            )
-        observation = jax.eval_shape(lambda x: _encoded(self.env, self.params, x), seen)
-        return _Layout(state, observation, int(actions.n))
+    def _encoded(self, observation: Array) -> Array:
+        """Return an observation as one array, one-hot if it is the number of a discrete state."""
+        space = self.env.observation_space(self.params)
+        if hasattr(space, "n"):
+            return jnp.asarray(jax.nn.one_hot(observation, int(space.n), dtype=jnp.float32))
+        return jnp.asarray(observation)
 
 
-def make(name: str, **options: Any) -> GymnaxEnv:
+def make(name: str, **options: object) -> GymnaxEnv:
     """Make a gymnax environment by its name in gymnax, such as ``"Breakout-MinAtar"``.
 
-    Parameters
-    ----------
-    name
-        One of ``gymnax.registered_envs``.
-    **options
-        The environment's parameters (fields of ``env.default_params``) and arguments of its
-        constructor; whatever is no parameter goes to the constructor.
-
-    Raises
-    ------
-    ValueError
-        If gymnax is not installed, has no such environment, or does not know an option.
-    EnvironmentFailedError
-        If the environment's own code failed.
+    Options are the environment's parameters (fields of ``env.default_params``); whatever is no
+    parameter goes to its constructor.
 
     Examples
     --------
@@ -227,7 +194,7 @@ def make(name: str, **options: Any) -> GymnaxEnv:
             f"Its parameters are {', '.join(sorted(fields))}."
         ) from error
     except Exception as error:
-        raise making_failed(f"The constructor of gymnax/{name}", error) from error
+        raise failed(f"The constructor of gymnax/{name}", error) from error
     return GymnaxEnv(env, dataclasses.replace(params, **changed))
 
 
@@ -248,11 +215,3 @@ def key_from_uniforms(uniforms: Array) -> Array:
     words = jnp.floor(jnp.asarray(uniforms) * 2**UNIFORM_BITS).astype(jnp.uint32)
     key: Array = jax.random.wrap_key_data(words, impl=rng.THREEFRY)
     return key
-
-
-def _encoded(env: Any, params: Any, observation: Any) -> Array:
-    """Return an observation as one array, one-hot if it is the number of a discrete state."""
-    space = env.observation_space(params)
-    if hasattr(space, "n"):
-        return jnp.asarray(jax.nn.one_hot(observation, int(space.n), dtype=jnp.float32))
-    return jnp.asarray(observation)

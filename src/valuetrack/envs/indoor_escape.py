@@ -13,16 +13,17 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, SupportsIndex, get_args
 
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 from numpy.typing import NDArray
 
-from valuetrack.envs.base import FLOAT32, DType, Step
+from valuetrack.envs.base import FLOAT32, Shape, Step
+from valuetrack.envs.policy_evaluation import action_values
 from valuetrack.envs.registry import register
-from valuetrack.types import Array
+from valuetrack.types import Array, DType
 
 ESCAPE_ID = "valuetrack/IndoorEscape-v0"
 
@@ -49,15 +50,9 @@ class EscapeState(NamedTuple):
 
 
 class QValues(NamedTuple):
-    """Action values of all cells in index order.
+    """Action values Q(s, a) of all cells in index order, shape (cells, 4); NaN where not ``legal``.
 
-    Attributes
-    ----------
-    values : ndarray of float64, shape (cells, 4)
-        Q(s, a); NaN exactly where ``legal`` is false.
-    legal : ndarray of bool, shape (cells, 4)
-        Which actions are legal where. None is in the goal, in a wall, or in a cell that no walk
-        from the start reaches.
+    No action is legal in the goal, in a wall, or in a cell that no walk from the start reaches.
     """
 
     values: NDArray[np.float64]
@@ -116,7 +111,7 @@ class IndoorEscape:
     -1.0
     """
 
-    observation_shape: ClassVar[tuple[int, ...]] = (2,)
+    observation_shape: ClassVar[Shape] = (2,)
     observation_dtype: ClassVar[DType] = FLOAT32
     num_actions: ClassVar[int] = NUM_ACTIONS
     reset_uniforms: ClassVar[int] = 0  # the start is fixed
@@ -195,10 +190,7 @@ class IndoorEscape:
 def observations(env: IndoorEscape) -> NDArray[np.float32]:
     """Return the observations of all cells in index order (y * width + x), walls included.
 
-    Returns
-    -------
-    ndarray of float32, shape (cells, 2)
-        Row i is ((x + 1/2) / width, (y + 1/2) / height) of the cell with index i.
+    Row i is ((x + 1/2) / width, (y + 1/2) / height) of the cell with index i.
     """
     y, x = np.divmod(np.arange(env.width * env.height), env.width)
     centres = np.stack([(x + 0.5) / env.width, (y + 0.5) / env.height], axis=-1)
@@ -208,10 +200,11 @@ def observations(env: IndoorEscape) -> NDArray[np.float32]:
 def optimal_policy_probabilities(
     env: IndoorEscape, ties: TieRule = "uniform"
 ) -> NDArray[np.float64]:
-    """Return the probabilities of an optimal policy's actions.
+    """Return the probabilities of an optimal policy's actions, shape (cells, 4).
 
-    An action is optimal where it leads one step closer to the goal: with a negative mean reward a
-    shortest path is optimal for every discount in (0, 1].
+    Rows sum to one, except those of cells without a legal action, which are zero. An action is
+    optimal where it leads one step closer to the goal: with a negative mean reward a shortest path
+    is optimal for every discount in (0, 1].
 
     Parameters
     ----------
@@ -221,11 +214,6 @@ def optimal_policy_probabilities(
         ``"uniform"`` splits the probability evenly among the optimal actions. ``"reference"`` takes
         the axis with the smaller coordinate wherever E and N are both optimal: E if x <= y and N
         otherwise, so that on the diagonal it is E; all other ties are split evenly.
-
-    Returns
-    -------
-    ndarray of float64, shape (cells, 4)
-        Rows sum to one, except those of cells without a legal action, which are zero.
     """
     if ties not in get_args(TieRule):
         raise ValueError(f"ties must be one of {get_args(TieRule)}, but is {ties!r}.")
@@ -267,40 +255,18 @@ def optimal_q(
     ties : {"uniform", "reference"}
         How pi* breaks ties; see `optimal_policy_probabilities`.
 
-    Returns
-    -------
-    QValues
-        The values and the mask of legal actions, both of shape (cells, 4).
-
     Notes
     -----
     pi* is optimal for epsilon = 0: it is a shortest path, and the random actions are laid over it.
     This is not the best among all epsilon-greedy policies, which would also weigh where a random
     action may lead. For epsilon > 0 the tied actions differ slightly in value, hence ``ties``.
     """
-    for name, value in (("epsilon", epsilon), ("discount", discount)):
-        if not 0.0 <= value <= 1.0:
-            raise ValueError(f"{name} must lie in [0, 1], but is {value}.")
+    if not 0.0 <= epsilon <= 1.0:
+        raise ValueError(f"epsilon must lie in [0, 1], but is {epsilon}.")
     legal = env._tables.legal
     greedy = optimal_policy_probabilities(env, ties)
     policy = (1.0 - epsilon) * greedy + epsilon * _spread(legal)
-    next_values = _state_values(env, policy, discount)[env._tables.next_cell]
-    return QValues(np.where(legal, env.reward_mean + discount * next_values, np.nan), legal.copy())
-
-
-def _state_values(
-    env: IndoorEscape, policy: NDArray[np.float64], discount: float
-) -> NDArray[np.float64]:
-    """Solve (I - discount * P) V = reward_mean over the cells where the agent acts; V = 0 else."""
-    tables = env._tables
-    cells = np.flatnonzero(tables.legal.any(axis=1))
-    P = np.zeros((len(policy), len(policy)))
-    for action in range(NUM_ACTIONS):
-        P[cells, tables.next_cell[cells, action]] += policy[cells, action]
-    values = np.zeros(len(policy))
-    A = np.eye(len(cells)) - discount * P[np.ix_(cells, cells)]
-    values[cells] = np.linalg.solve(A, np.full(len(cells), env.reward_mean))
-    return values
+    return QValues(action_values(env, policy, discount), legal.copy())
 
 
 def _spread(chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -332,7 +298,7 @@ def _distances(next_cell: NDArray[np.int32], source: int) -> NDArray[np.int32]:
     return distance
 
 
-def _positive(name: str, value: Any) -> int:
+def _positive(name: str, value: SupportsIndex) -> int:
     try:
         number = operator.index(value)
     except TypeError:
@@ -342,7 +308,7 @@ def _positive(name: str, value: Any) -> int:
     return number
 
 
-def _finite(name: str, value: Any) -> float:
+def _finite(name: str, value: object) -> float:
     if not isinstance(value, (int, float, np.number)):
         raise TypeError(f"{name} must be a number, but is {value!r}.")
     if not math.isfinite(value):
@@ -350,21 +316,21 @@ def _finite(name: str, value: Any) -> float:
     return float(value)
 
 
-def _cell(name: str, value: Any) -> Cell:
+def _cell(name: str, value: Iterable[SupportsIndex]) -> Cell:
     try:
-        x, y = (operator.index(coordinate) for coordinate in value)
+        x, y = map(operator.index, value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be an (x, y) pair of integers, but is {value!r}.") from None
     return x, y
 
 
-def _cells(name: str, values: Any) -> tuple[Cell, ...]:
+def _cells(name: str, values: object) -> tuple[Cell, ...]:
     if not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a sequence of (x, y) pairs, but is {values!r}.")
     return tuple(sorted({_cell(f"each cell of {name}", value) for value in values}))
 
 
-_FORMS: dict[str, Callable[[str, Any], object]] = {
+_FORMS: dict[str, Callable[..., object]] = {
     **dict.fromkeys(("width", "height", "horizon"), _positive),
     **dict.fromkeys(("reward_mean", "reward_sd"), _finite),
     **dict.fromkeys(("start", "goal"), _cell),

@@ -11,9 +11,18 @@ from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
-from valuetrack.envs.base import Step, TimedTask
+from valuetrack.envs.base import Shape, Step, TimedTask
 from valuetrack.envs.registry import register
 from valuetrack.types import Array
+
+
+class MountainCarState(NamedTuple):
+    """The car's motion (float32) and the ``steps`` taken (int32); all scalars."""
+
+    position: Array
+    velocity: Array
+    steps: Array
+
 
 FORCE = 0.001
 GRAVITY = 0.0025
@@ -25,26 +34,13 @@ RESET_LOW = -0.6
 RESET_HIGH = -0.4
 
 
-class MountainCarState(NamedTuple):
-    """The car's motion (float32) and the ``steps`` taken (int32); all scalars."""
-
-    position: Array
-    velocity: Array
-    steps: Array
-
-
 @register("MountainCar-v0")
 @dataclass(frozen=True)
-class MountainCar(TimedTask):
-    r"""The car in the valley; implements `valuetrack.envs.base.Environment`.
+class MountainCar(TimedTask[MountainCarState]):
+    r"""The car in the valley: a :class:`~valuetrack.envs.base.TimedTask`.
 
     Every step pays -1, the terminating one included. An episode terminates once the car is at or
     beyond the goal at 0.5 and does not roll back.
-
-    Parameters
-    ----------
-    horizon : int
-        An episode is truncated after this many steps, unless the last of them terminates it.
 
     Notes
     -----
@@ -72,10 +68,9 @@ class MountainCar(TimedTask):
     (True, -1.0)
     """
 
-    observation_shape: ClassVar[tuple[int, ...]] = (2,)
+    observation_shape: ClassVar[Shape] = (2,)
     num_actions: ClassVar[int] = 3
     reset_uniforms: ClassVar[int] = 1  # the car starts at rest
-    step_uniforms: ClassVar[int] = 0
 
     horizon: int = 200
 
@@ -98,9 +93,4 @@ class MountainCar(TimedTask):
         velocity = jnp.where(at_wall, jnp.float32(0.0), velocity)
         after = MountainCarState(position, velocity, state.steps + jnp.int32(1))
         terminated = (position >= GOAL_POSITION) & (velocity >= 0.0)
-        truncated = self.truncated(after, terminated)
-        return Step(after, self.observe(after), jnp.float32(-1.0), terminated, truncated)
-
-    def observe(self, state: MountainCarState) -> Array:
-        """Return (position, velocity), float32."""
-        return jnp.stack([state.position, state.velocity])
+        return self.arrived(after, jnp.float32(-1.0), terminated)

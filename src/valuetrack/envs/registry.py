@@ -1,16 +1,5 @@
 """From an id to the environment written in JAX.
 
-::
-
-    from valuetrack.envs import find, register
-
-    @register("Coin-v0")
-    @dataclass(frozen=True)
-    class Coin:
-        ...
-
-    agent = valuetrack.DQN("Coin-v0")  # trains under one jit
-
 An environment that has the id of one of Gymnasium's replaces it wherever the training is compiled;
 it must have the same dynamics and the same time limit. The ids ``gymnax/...`` are those of gymnax,
 where that is installed; see :mod:`valuetrack.envs.gymnax`.
@@ -20,11 +9,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
-from valuetrack.envs.base import Environment
+from valuetrack.envs import gymnax
+from valuetrack.envs.base import JaxEnvironment
 
-Builder = Callable[..., Environment[Any]]
+Builder = Callable[..., JaxEnvironment]
 """What makes an environment from its options: its class, as a rule."""
 Registered = TypeVar("Registered", bound=Builder)
 
@@ -35,12 +26,7 @@ IN_JAX: dict[str, Builder] = {}
 
 
 def register(env_id: str) -> Callable[[Registered], Registered]:
-    """Register a builder of environments written in JAX, under an id; a decorator.
-
-    Raises
-    ------
-    ValueError
-        If another environment has the id.
+    """Register a builder of environments written in JAX, under a free id; a decorator.
 
     Examples
     --------
@@ -77,7 +63,7 @@ def find(env_id: str) -> Builder | None:
     True
     """
     if env_id.startswith(GYMNAX_PREFIX):
-        return _gymnax_builder(env_id.removeprefix(GYMNAX_PREFIX))
+        return partial(gymnax.make, env_id.removeprefix(GYMNAX_PREFIX))
     return IN_JAX.get(env_id)
 
 
@@ -93,19 +79,10 @@ def ids_in_jax() -> list[str]:
     """
     ids = set(IN_JAX)
     if importlib.util.find_spec("gymnax") is not None:
-        import gymnax  # noqa: PLC0415 (optional, and slow to import)
+        from gymnax import registered_envs  # noqa: PLC0415 (optional, and slow to import)
 
-        ids |= {GYMNAX_PREFIX + name for name in gymnax.registered_envs}
+        ids |= {GYMNAX_PREFIX + name for name in registered_envs}
     return sorted(ids)
-
-
-def _gymnax_builder(name: str) -> Builder:
-    def build(**options: Any) -> Environment[Any]:
-        from valuetrack.envs.gymnax import make  # noqa: PLC0415 (imports gymnax)
-
-        return make(name, **options)
-
-    return build
 
 
 def _name(build: Builder) -> str:

@@ -8,23 +8,24 @@ import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from valuetrack import __version__
 from valuetrack.training.seed_groups import available_cores
+from valuetrack.types import Json
 
 
-def describe(source: str | None) -> dict[str, Any]:
+def describe(source: str | None) -> Json:
     """Return what a manifest says about its origin; ``source`` is the commit."""
+    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
     return {
-        "versions": versions(),
+        "versions": {"valuetrack": __version__, "python": platform.python_version(), **packages},
         "commit": source,
         "machine": machine(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Json:
     """Describe the machine without naming it."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
@@ -34,24 +35,14 @@ def machine() -> dict[str, Any]:
     return {"cpu": model, "cores": os.cpu_count(), "workers": available_cores()}
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of what decides the numbers."""
-    packages = {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
-    return {"valuetrack": __version__, "python": platform.python_version(), **packages}
-
-
 def commit() -> str | None:
     """Return the commit of the source tree, marked if it has been changed since."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    here = Path(__file__).parent
     try:
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        result = subprocess.run(
-            command,
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
+        found = subprocess.check_output(
+            command, cwd=here, stderr=subprocess.DEVNULL, text=True, timeout=10
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return result.stdout.strip() or None
+    return found.strip() or None

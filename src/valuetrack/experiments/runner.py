@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from valuetrack.api.agent import Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.pieces import run_pieces
 from valuetrack.experiments.measure import build_measure
+from valuetrack.experiments.measure.base import below, placed_below
 from valuetrack.experiments.spec import Experiment
-from valuetrack.io.run_folder import Columns, RunFolder, StoreError
+from valuetrack.io.run_folder import RunFolder, StoreError
 from valuetrack.registry import agent_type
 from valuetrack.training.seed_groups import limited_to
-from valuetrack.types import NDArray
 
 CHECKPOINT_SECONDS = 60.0
+MEASURE = "measure"
+"""What the names of a measure's arrays in a checkpoint begin with."""
 
 
 class StopFlag(Protocol):
@@ -53,11 +55,11 @@ class UnitRun:
     """
 
     def __init__(self, unit: Unit, spec: Experiment, folder: RunFolder) -> None:
-        self.unit, self.folder = unit, folder
+        self.unit, self.folder, self.place = unit, folder, (unit.row, unit.name)
         row = spec.row(unit.row)
         options = {"samples": 1, **row.options}  # a measure has its own pool, of values
         with limited_to(1):  # wherever it runs, so that a unit has the same bits everywhere
-            self.agent: Agent[Any] = agent_type(row.algorithm)(
+            self.agent: AnyAgent = agent_type(row.algorithm)(
                 row.env,
                 seed=unit.first_seed,
                 seeds=unit.seeds,
@@ -66,8 +68,7 @@ class UnitRun:
             )
         self.measure = build_measure(spec, row, self.agent)
         self.agent.trainer.track(self.measure.tracked)
-        self.looks = 0
-        self.seconds = 0.0
+        self.looks, self.seconds = 0, 0.0
 
     def run(self, stop: StopFlag, advance: Callable[[int], None]) -> bool:
         """Train to the end and write the tables; keep the state and return False if stopped.
@@ -75,22 +76,20 @@ class UnitRun:
         ``advance`` is told how many environment steps were taken, over all seeds.
         """
         self._load()
-        trainer, points = self.agent.trainer, self.measure.points
-        began = saved = time.monotonic()
-        spent, told = self.seconds, 0
+        points, told, saved = self.measure.points, 0, time.monotonic()
+        began = saved - self.seconds
 
         def next_point(cycle: int) -> int:
             return next(point for point in points if point > cycle)
 
         def look() -> None:
-            self.seconds = spent + time.monotonic() - began
-            self._record(self.measure.look(self.looks))
-            self.looks += 1
+            self.seconds = time.monotonic() - began
+            self._look()
 
         def heartbeat() -> bool:
             nonlocal saved, told
             now = time.monotonic()
-            self.seconds = spent + now - began
+            self.seconds = now - began
             steps = self.agent.num_timesteps * self.unit.seeds
             advance(steps - told)
             told = steps
@@ -100,84 +99,69 @@ class UnitRun:
                 saved = now
             return not stopped
 
-        if not run_pieces(
-            trainer,
+        finished = run_pieces(
+            self.agent.trainer,
             points[-1],
             next_point=next_point,
             at_point=look,
             heartbeat=heartbeat,
             sink=self.measure.collect,
-        ):
-            return False
-        self._finish()
-        return True
+        )
+        if finished:
+            self._finish()
+        return finished
 
-    def _record(self, measured: Mapping[str, Any]) -> None:
-        """Append a small record for whoever follows the run."""
+    def _look(self) -> None:
+        """Measure, and append a small record for whoever follows the run."""
         trainer = self.agent.trainer
         rate = trainer.steps * self.unit.seeds / max(self.seconds, 1e-9)
         record = {"steps": trainer.steps, "updates": trainer.clock.updates, "rate": round(rate, 1)}
-        self.folder.append_progress(self.unit.row, self.unit.name, {**record, **measured})
+        self.folder.append_progress(*self.place, {**record, **self.measure.look(self.looks)})
+        self.looks += 1
 
     def _finish(self) -> None:
-        diverged = np.asarray(self.agent.trainer.learned.diverged, np.int64)
-        tables = self.measure.tables()
-        seeds = np.asarray(self.agent.seeds)
+        """Write the tables, each with the row's name in its first column."""
+        seeds, tables = np.asarray(self.agent.seeds), self.measure.tables()
         tables["seeds"] = {
             "seed": seeds,
-            "diverged_at": diverged,
+            "diverged_at": np.asarray(self.agent.trainer.learned.diverged, np.int64),
             "wall_seconds": np.full(len(seeds), self.seconds / len(seeds)),
             **tables.get("seeds", {}),
         }
+        for name, table in tables.items():
+            if table:
+                tables[name] = {"row": np.full(len(table["seed"]), self.unit.row), **table}
         info = {
-            "row": self.unit.row,
-            "first_seed": self.unit.first_seed,
-            "seeds": self.unit.seeds,
+            **self.unit._asdict(),
             "wall_seconds": round(self.seconds, 3),
             "updates": self.agent.trainer.clock.updates,
-            "diverged": [int(seed) for seed in seeds[diverged >= 0]],
+            "diverged": list(self.agent.diverged),
         }
-        path = self.folder.unit_path(self.unit.row, self.unit.name)
+        path = self.folder.unit_path(*self.place)
         path.mkdir(parents=True, exist_ok=True)
         self.measure.write_files(path)
-        labelled = {name: self._labelled(table) for name, table in tables.items()}
-        self.folder.finish_unit(self.unit.row, self.unit.name, labelled, info)
-
-    def _labelled(self, table: Columns) -> Columns:
-        """Return a table whose first column is the row's name."""
-        if not table:
-            return table
-        return {"row": np.full(len(table["seed"]), self.unit.row), **table}
+        self.folder.finish_unit(*self.place, tables, info)
 
     def _save(self) -> None:
-        arrays: dict[str, NDArray] = {
-            **self.agent.trainer.arrays(),
-            **{f"measure.{name}": array for name, array in self.measure.arrays().items()},
-        }
-        self.folder.save_checkpoint(
-            self.unit.row, self.unit.name, arrays, {"looks": self.looks, "seconds": self.seconds}
-        )
+        arrays = {**self.agent.trainer.arrays(), **placed_below(MEASURE, self.measure.arrays())}
+        counts = {"looks": self.looks, "seconds": self.seconds}
+        self.folder.save_checkpoint(*self.place, arrays, counts)
 
     def _load(self) -> None:
         """Take up the saved state, if there is one."""
-        saved = self.folder.load_checkpoint(self.unit.row, self.unit.name)
-        steps = 0
+        saved = self.folder.load_checkpoint(*self.place)
         if saved is not None:
-            arrays, description = saved
-            start = "measure."
-            own = {k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}
+            arrays, counts = saved
             try:
                 self.agent.trainer.restore(arrays)
-                self.measure.restore(own)
-                self.looks = int(description["looks"])
-                self.seconds = float(description["seconds"])
+                self.measure.restore(below(MEASURE, arrays))
+                self.looks, self.seconds = int(counts["looks"]), float(counts["seconds"])
             except (ValueError, KeyError, TypeError) as error:
-                path = self.folder.unit_path(self.unit.row, self.unit.name)
                 raise StoreError(
-                    f"The checkpoint in {path} does not fit; delete it to begin this unit again."
+                    f"The checkpoint in {self.folder.unit_path(*self.place)} does not fit; delete "
+                    "it to begin this unit again."
                 ) from error
-            steps = self.agent.num_timesteps
-        self.folder.cut_progress(self.unit.row, self.unit.name, steps)
+        self.folder.cut_progress(*self.place, 0 if saved is None else self.agent.num_timesteps)
 
 
 def run_unit(

@@ -22,6 +22,24 @@
     algorithm = "lktd"
     options = { step_size = 1e-5 }
 
+A row for each of several tasks, here ``cartpole-sarsa`` and ``acrobot-sarsa``::
+
+    [tasks.cartpole]
+    env = "CartPole-v1"
+    steps = 100_000
+    options = { batch_size = 64 }
+
+    [tasks.acrobot]
+    env = "Acrobot-v1"
+    steps = 100_000
+    options = { batch_size = 128 }
+
+    [[rows]]
+    id = "sarsa"
+    tasks = ["cartpole", "acrobot"]
+    algorithm = "lktd"
+    options = { form = "sarsa" }
+
 ``extends = "indoor-escape"`` takes over all that the file does not say from another experiment,
 table by table; rows and the quick run are always its own.
 """
@@ -31,10 +49,10 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -42,8 +60,11 @@ from pydantic.fields import FieldInfo
 from valuetrack.api.options import Count
 from valuetrack.api.options import parse as parse_options
 from valuetrack.registry import AGENTS, agent_type
+from valuetrack.types import Json
 
 Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+Layer = dict[str, Json]
+"""Options by the group of algorithms that they are for: all, samplers, or one by its name."""
 DEFAULT_PRESET = "reference"
 
 
@@ -57,7 +78,16 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Row(Section):
+class Task(Section):
+    """Where a row is trained, for how long, and the options that belong to the task."""
+
+    env: str
+    env_options: Json = {}
+    steps: Count
+    options: Json = {}
+
+
+class Row(Task):
     """One row of the tables: an algorithm in an environment.
 
     Attributes
@@ -73,13 +103,9 @@ class Row(Section):
     id: Identifier
     label: str
     algorithm: str
-    env: str
-    env_options: dict[str, Any] = {}
-    steps: Count
-    options: dict[str, Any] = {}
 
     @model_validator(mode="after")
-    def _options_exist(self) -> Row:
+    def _options_exist(self) -> Self:
         parse_options(agent_type(self.algorithm).options_type, self.options, self.id)
         return self
 
@@ -110,13 +136,13 @@ class Experiment(Section):
     """
 
     name: Identifier
-    measure: dict[str, Any]
+    measure: Json
     seeds_per_unit: Count
     rows: tuple[Row, ...]
     quick: Quick | None = None
 
     @model_validator(mode="after")
-    def _ids_differ(self) -> Experiment:
+    def _ids_differ(self) -> Self:
         ids = [row.id for row in self.rows]
         if twice := sorted({row_id for row_id in ids if ids.count(row_id) > 1}):
             raise ValueError(f"two rows have the id {twice[0]!r}")
@@ -136,24 +162,43 @@ class Experiment(Section):
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
+class _SourceRow(Section):
+    """A row as its file has it, where it may stand for several tasks."""
+
+    id: Identifier
+    label: str | None = None
+    algorithm: str
+    tasks: object = None
+    env: str | None = None
+    env_options: Json = {}
+    steps: Count | None = None
+    options: Json = {}
+
+    @model_validator(mode="after")
+    def _algorithm_exists(self) -> Self:
+        agent_type(self.algorithm)
+        return self
+
+
 class _Source(Section):
     """An experiment as its file has it."""
 
     name: Identifier
     env: str | None = None
-    env_options: dict[str, Any] = {}
+    env_options: Json = {}
     steps: Count | None = None
     seeds_per_unit: Count = 5
     exploration_fraction: Annotated[float, Field(ge=0, le=1)] | None = None
-    measure: dict[str, Any]
-    options: dict[str, dict[str, Any]] = {}
-    presets: dict[str, dict[str, dict[str, Any]]] = {}
+    measure: Json
+    options: Layer = {}
+    presets: dict[str, Layer] = {}
     quick: Quick | None = None
-    rows: tuple[dict[str, Any], ...]
+    tasks: dict[Identifier, Task] = {}
+    rows: tuple[_SourceRow, ...]
 
 
 def resolve(
-    data: Mapping[str, Any],
+    data: Json,
     source: str,
     *,
     preset: str = DEFAULT_PRESET,
@@ -175,13 +220,12 @@ def resolve(
         read = _Source.model_validate(data)
         presets = read.presets or {DEFAULT_PRESET: {}}
         if preset not in presets:
-            raise SpecError(
-                f"{read.name} has no preset {preset!r}; there are {', '.join(presets)}."
-            )
+            known = ", ".join(presets)
+            raise SpecError(f"{read.name} has no preset {preset!r}; there are {known}.")
         for layer in (read.options, *presets.values()):
             _check_groups(layer, source)
         layers = (read.options, presets[preset])
-        rows = [_row(read, row, layers, steps) for row in read.rows]
+        rows = [resolved for row in read.rows for resolved in _rows(read, row, layers, steps)]
         return Experiment.model_validate(
             {
                 "name": read.name,
@@ -195,47 +239,54 @@ def resolve(
         raise spec_error(error, source) from error
 
 
-def _row(
-    read: _Source,
-    row: dict[str, Any],
-    layers: tuple[Mapping[str, Mapping[str, Any]], ...],
-    steps: int | None,
-) -> dict[str, Any]:
-    """Return a row with what it shares with others filled in."""
-    name = row.get("algorithm")
-    kind = AGENTS.get(name) if isinstance(name, str) else None
-    known: Mapping[str, FieldInfo] = {} if kind is None else kind.options_type.model_fields
-    groups = ("all", *(["samplers"] if kind is not None and kind.is_sampler else []), str(name))
-    options: dict[str, Any] = {}
-    for layer in layers:
-        for group in groups:
-            # What many share may be nothing to one of them; what is its own must exist.
-            found = layer.get(group, {})
-            options |= {k: v for k, v in found.items() if group == name or k in known}
-    own = row.get("options", {})
-    taken = steps or row.get("steps", read.steps)
-    if read.exploration_fraction is not None and isinstance(taken, int):
-        options["exploration_steps"] = int(read.exploration_fraction * taken)
-    return {
-        "env": read.env,
-        "env_options": read.env_options,
-        **row,
-        "steps": taken,
-        "options": _with_none({**options, **own}, known) if isinstance(own, dict) else own,
-    }
+def _rows(
+    read: _Source, row: _SourceRow, layers: tuple[Layer, ...], steps: int | None
+) -> Iterator[Json]:
+    """Yield a row for each of its tasks, with what it shares with others filled in."""
+    shared = _shared_options(row.algorithm, layers)
+    fields = agent_type(row.algorithm).options_type.model_fields
+    own = row.model_dump(exclude={"tasks"}, exclude_unset=True)
+    for name, task in _tasks(read, row):
+        found = {**task, **own, "id": f"{name}-{row.id}" if name else row.id}
+        found["steps"] = taken = steps or found["steps"]
+        options = {**shared, **task["options"]}
+        if read.exploration_fraction is not None and taken is not None:
+            options["exploration_steps"] = int(read.exploration_fraction * taken)
+        yield {**found, "options": _with_none({**options, **row.options}, fields)}
 
 
-def _with_none(options: dict[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+def _tasks(read: _Source, row: _SourceRow) -> list[tuple[str, Json]]:
+    """Return the tasks of a row with their names, or what the file says for all rows."""
+    if row.tasks is None:
+        task = read.model_dump(include={"env", "env_options", "steps"})
+        return [("", {**task, "options": {}})]
+    if not isinstance(row.tasks, list) or not set(map(str, row.tasks)) <= read.tasks.keys():
+        known = ", ".join(read.tasks) or "none"
+        raise SpecError(f"The tasks of row {row.id!r} are a list of those in the file: {known}.")
+    return [(name, read.tasks[name].model_dump()) for name in map(str, row.tasks)]
+
+
+def _shared_options(algorithm: str, layers: tuple[Layer, ...]) -> Json:
+    """Return the options that all rows of an algorithm share, from general to specific."""
+    kind, options = agent_type(algorithm), Json()
+    groups = ("all", *(["samplers"] if kind.is_sampler else []), algorithm)
+    for found, group in ((layer.get(group, {}), group) for layer in layers for group in groups):
+        # What many share may be nothing to one of them; what is its own must exist.
+        known = found if group == algorithm else kind.options_type.model_fields
+        options |= {key: value for key, value in found.items() if key in known}
+    return options
+
+
+def _with_none(options: Json, fields: Mapping[str, FieldInfo]) -> Json:
     """Read ``"none"`` as None where an option may be None, for which TOML has no word."""
-    return {
-        key: None
-        if value == "none" and key in fields and NoneType in get_args(fields[key].annotation)
-        else value
-        for key, value in options.items()
-    }
+
+    def may_be_none(key: str) -> bool:
+        return key in fields and NoneType in get_args(fields[key].annotation)
+
+    return {k: None if v == "none" and may_be_none(k) else v for k, v in options.items()}
 
 
-def _check_groups(layer: Mapping[str, Mapping[str, Any]], source: str) -> None:
+def _check_groups(layer: Layer, source: str) -> None:
     """Refuse tables of options that belong to nobody, and options that nobody in a group has."""
     for group, options in layer.items():
         if group in AGENTS:
@@ -249,22 +300,19 @@ def _check_groups(layer: Mapping[str, Mapping[str, Any]], source: str) -> None:
                 raise SpecError(f"{source}: options.{group}.{key}: no algorithm has this option.")
 
 
-def _label(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
+def _label(row: Json, rows: list[Json]) -> str:
     """Return an algorithm's name, and what sets the row apart from the first of its kind."""
-    kind = (row.get("algorithm"), row.get("env"))
-    first = next(other for other in rows if (other.get("algorithm"), other.get("env")) == kind)
-    if not all(isinstance(found["options"], dict) for found in (row, first)):
-        return ""  # of no use, as such a row is refused
+    kind = (row["algorithm"], row["env"])
+    first = next(other for other in rows if (other["algorithm"], other["env"]) == kind)
     own = [
         f"{key} = {value:g}" if isinstance(value, float) else f"{key} = {value}"
         for key, value in row["options"].items()
         if first["options"].get(key) != value
     ]
-    name = str(row.get("algorithm"))
-    return ", ".join([AGENTS[name].label if name in AGENTS else name, *own])
+    return ", ".join([agent_type(row["algorithm"]).label, *own])
 
 
-def from_manifest(manifest: Mapping[str, Any]) -> Experiment:
+def from_manifest(manifest: Json) -> Experiment:
     """Return the experiment that a run was made with."""
     try:
         return Experiment.model_validate(manifest["spec"])
@@ -276,7 +324,8 @@ def spec_error(error: ValidationError, source: str) -> SpecError:
     """Say in one sentence what is wrong first with a specification."""
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"])) or "the file"
-    what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
+    words = {"extra_forbidden": "unknown key", "model_type": "Input should be a valid dictionary"}
+    what = words.get(first["type"], first["msg"])
     return SpecError(f"{source}: {where}: {what.removeprefix('Value error, ')}.")
 
 
@@ -293,30 +342,26 @@ def load(name: str, **choices: Any) -> Experiment:
     return resolve(read_experiment(name), f"{name.replace('-', '_')}.toml", **choices)
 
 
-def read_experiment(name: str) -> dict[str, Any]:
-    """Return the content of an experiment's file."""
+def read_experiment(name: str) -> Json:
+    """Return the content of an experiment's file, with what it takes over from another."""
     if name not in experiment_names():
         known = ", ".join(experiment_names())
         raise SpecError(f"There is no experiment {name!r}; there are {known}.")
     own = read_toml(specs_folder() / f"{name.replace('-', '_')}.toml")
-    base = own.pop("extends", None)
-    return own if base is None else _merged(read_experiment(base), own)
+    base = read_experiment(own.pop("extends")) if "extends" in own else {}
+    return _over({key: base[key] for key in base if key not in ("rows", "quick")}, own)
 
 
-def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of both files, key by key those of the second where it has one."""
-    kept = {key: value for key, value in base.items() if key not in ("rows", "quick")}
-    return {**kept, **{key: _over(kept.get(key), value) for key, value in own.items()}}
-
-
-def _over(below: Any, above: Any) -> Any:
+def _over(below: Json, above: Json) -> Json:
     """Lay one table over another, at every depth."""
-    if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
-        return above
-    return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}
+
+    def laid(low: object, high: object) -> object:
+        return _over(low, high) if isinstance(low, dict) and isinstance(high, dict) else high
+
+    return {**below, **{key: laid(below.get(key), value) for key, value in above.items()}}
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> Json:
     """Read a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,10 @@ from valuetrack import rng
 from valuetrack.api.options import parse
 from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.experiments.spec import Experiment, Row
-from valuetrack.learner import Learner, Task
+from valuetrack.learner import Learner, LearnerState, Task
 from valuetrack.registry import agent_type
 from valuetrack.training.update import refresh_when_due
-from valuetrack.types import Array, Transition
+from valuetrack.types import Array, Json, Transition
 
 CONFIGURATIONS: tuple[tuple[tuple[int, ...], int], ...] = (
     ((32, 32), 100),
@@ -32,19 +32,14 @@ SECONDS_PER_REPETITION = 0.1
 
 
 class Case(NamedTuple):
-    """One cell of the table, ready to be timed."""
+    """One cell of the table, ready to be timed: a run makes some updates and says how many."""
 
-    algorithm: str
-    hidden: tuple[int, ...]
-    batch_size: int
-    iterations: int
+    cell: Json
     updates: int
-    run: Callable[[], Any]
+    run: Callable[[], Array]
 
 
-def time_updates(
-    spec: Experiment, *, advance: Callable[[], None] = lambda: None
-) -> list[dict[str, Any]]:
+def time_updates(spec: Experiment, *, advance: Callable[[], None] = lambda: None) -> list[Json]:
     """Time all algorithms in all configurations, one seed on one device.
 
     The algorithms of a configuration take turns, so that a disturbance of the machine meets all
@@ -81,14 +76,13 @@ def make_case(row: Row, hidden: tuple[int, ...], batch_size: int) -> Case:
     many(1).block_until_ready()
     once = max(_seconds(lambda: many(3).block_until_ready()) / 3, 1e-6)
     updates = max(1, round(SECONDS_PER_REPETITION / once))
-    return Case(
-        row.algorithm,
-        hidden,
-        batch_size,
-        getattr(options, "inner_iterations", 1),
-        updates,
-        lambda: many(updates).block_until_ready(),
-    )
+    cell = {
+        "algorithm": row.algorithm,
+        "hidden": list(hidden),
+        "batch_size": batch_size,
+        "inner_iterations": getattr(options, "inner_iterations", 1),
+    }
+    return Case(cell, updates, lambda: many(updates).block_until_ready())
 
 
 def random_batch(env: IndoorEscape, size: int, key: Array) -> Transition:
@@ -105,8 +99,8 @@ def random_batch(env: IndoorEscape, size: int, key: Array) -> Transition:
     )
 
 
-def _updates(learner: Learner, batch: Transition, count: Any) -> Array:
-    def body(_: Any, carry: tuple[Array, Any]) -> tuple[Array, Any]:
+def _updates(learner: Learner, batch: Transition, count: Array) -> Array:
+    def body(index: Array, carry: tuple[Array, LearnerState]) -> tuple[Array, LearnerState]:
         key, state = carry
         key, update_key = jax.random.split(key)
         done = state.sampler.updates
@@ -120,21 +114,18 @@ def _updates(learner: Learner, batch: Transition, count: Any) -> Array:
     return jnp.where(jnp.isfinite(total), state.sampler.updates, -1)
 
 
-def _seconds(run: Callable[[], Any]) -> float:
+def _seconds(run: Callable[[], Array]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
-def _record(case: Case, times: list[float]) -> dict[str, Any]:
+def _record(case: Case, times: list[float]) -> Json:
     median = statistics.median(times)
     return {
-        "algorithm": case.algorithm,
-        "hidden": list(case.hidden),
-        "batch_size": case.batch_size,
-        "inner_iterations": case.iterations,
+        **case.cell,
         "ms_per_update": median,
-        "ms_per_iteration": median / case.iterations,
+        "ms_per_iteration": median / case.cell["inner_iterations"],
         "low": min(times),
         "high": max(times),
     }

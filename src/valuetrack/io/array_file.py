@@ -14,26 +14,33 @@ import json
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 import safetensors.numpy
 from safetensors import SafetensorError, deserialize
 
 from valuetrack.io.atomic import write_atomically
 from valuetrack.io.checksums import array_checksum, is_sealed, seal
-from valuetrack.io.errors import ModelFileError, StrPath, file_error, reason, shortened
+from valuetrack.io.errors import (
+    ModelFileError,
+    StrPath,
+    check_format,
+    file_error,
+    reason,
+    shortened,
+)
+from valuetrack.types import Arrays, DType, Json, NDArray
 
-__all__ = ["DTYPES", "FORMAT", "ModelFileError", "file_error", "load", "save", "shortened"]
+__all__ = ["DTYPES", "FORMAT", "ModelFileError", "load", "save"]
 
 FORMAT = 2
 """The layout of the JSON document; a file with a higher number is from a newer valuetrack."""
 
 METADATA = "valuetrack"
 
-DTYPES: dict[str, np.dtype[Any]] = {
+DTYPES: dict[str, DType] = {
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype(np.uint8),
     "U16": np.dtype(np.uint16),
@@ -69,24 +76,12 @@ ANOTHER_COPY = "take another copy or save the model again"
 ANOTHER_FILE = "name a file that it saved"
 
 
-def save(
-    path: StrPath, arrays: Mapping[str, npt.NDArray[Any]], description: Mapping[str, Any]
-) -> None:
+def save(path: StrPath, arrays: Arrays, description: Mapping[str, object]) -> None:
     """Write an array file; an existing one is replaced only when the new one is complete.
 
-    Parameters
-    ----------
-    path
-        The file. Its folder must exist.
-    arrays
-        Arrays of the dtypes in :data:`DTYPES`, by name.
-    description
-        What JSON can hold, without NaN and infinity. Tuples come back as lists.
-
-    Raises
-    ------
-    ModelFileError
-        If the file cannot hold this, or cannot be written.
+    Its folder must exist. Arrays have dtypes in :data:`DTYPES`. The description is what JSON can
+    hold, without NaN and infinity; tuples come back as lists. Anything else is a
+    :class:`ModelFileError`.
     """
     file_path = _path(path)
     data = _serialise(file_path, arrays, description)
@@ -103,22 +98,11 @@ def save(
         raise file_error(file_path, f"cannot be written: {reason(error)}", cure) from error
 
 
-def load(
-    path: StrPath, *, what: str = "model"
-) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+def load(path: StrPath, *, what: str = "model") -> tuple[dict[str, NDArray], Json]:
     """Read an array file and verify its checksums: its arrays by name, and its description.
 
-    Parameters
-    ----------
-    path
-        The file.
-    what
-        What an error calls it.
-
-    Raises
-    ------
-    ModelFileError
-        If it is not an array file of this format, or any bit of it has changed.
+    If it is not an array file of this format, or any bit of it has changed, a
+    :class:`ModelFileError` tells so and calls it a ``what``.
     """
     file_path = _path(path)
     data = _read(file_path, what)
@@ -132,21 +116,19 @@ def load(
     document = _document(file_path, header.get("__metadata__") or {}, what)
     arrays = {name: _array(file_path, name, **tensor) for name, tensor in tensors}
     _verify(file_path, arrays, document.get("checksums"))
-    description: dict[str, Any] = document["description"]
-    return arrays, description
+    return arrays, document["description"]
 
 
 def _path(path: StrPath) -> Path:
     """Return the path if a file can have such a name."""
     if "\0" in str(path):  # the system's functions raise a bare ValueError
-        problem = "cannot be a file: its name holds a null character"
-        raise file_error(path, problem, "check the name")
+        raise file_error(
+            path, "cannot be a file: its name holds a null character", "check the name"
+        )
     return Path(path)
 
 
-def _serialise(
-    path: Path, arrays: Mapping[str, npt.NDArray[Any]], description: Mapping[str, Any]
-) -> bytes:
+def _serialise(path: Path, arrays: Arrays, description: Mapping[str, object]) -> bytes:
     ready = {name: _ready(path, name, array) for name, array in arrays.items()}
     checksums = {name: array_checksum(name, array) for name, array in ready.items()}
     document = {"format": FORMAT, "description": dict(description), "checksums": checksums}
@@ -161,7 +143,7 @@ def _serialise(
         raise file_error(path, "cannot hold these arrays: a name is not valid text") from error
 
 
-def _ready(path: Path, name: str, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _ready(path: Path, name: str, value: NDArray) -> NDArray:
     """Return an array as it lies in the file."""
     # Not ascontiguousarray, which gives a 0-d array an axis. safetensors copies memory as it
     # lies, so the order matters.
@@ -213,7 +195,7 @@ def _check_beginning(path: Path, beginning: bytes, size: int, what: str) -> None
         raise _damaged(path, "it is cut short")
 
 
-def _document(path: Path, metadata: Mapping[str, str], what: str) -> dict[str, Any]:
+def _document(path: Path, metadata: Mapping[str, str], what: str) -> Json:
     """Return the JSON document in the header's metadata, once its checksum is verified."""
     if METADATA not in metadata:
         problem = f"is a safetensors file, but not a {what} of valuetrack"
@@ -223,7 +205,10 @@ def _document(path: Path, metadata: Mapping[str, str], what: str) -> dict[str, A
         document = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, "its description is not valid JSON") from error
-    _check_format(path, document)
+    version = document.get("format") if isinstance(document, dict) else None
+    if type(version) is not int or version < 1:
+        raise _damaged(path, "its description has no format number")
+    check_format(ModelFileError, path, version, FORMAT, "train again and save it again")
     if not is_sealed(text, document):
         raise _damaged(path, "its description is not what its digest says")
     if not isinstance(document.get("description"), dict):
@@ -231,19 +216,7 @@ def _document(path: Path, metadata: Mapping[str, str], what: str) -> dict[str, A
     return dict(document)
 
 
-def _check_format(path: Path, document: object) -> None:
-    version = document.get("format") if isinstance(document, dict) else None
-    if type(version) is not int or version < 1:
-        raise _damaged(path, "its description has no format number")
-    if version > FORMAT:
-        problem = f"was written by a newer valuetrack in format {shortened(str(version))}"
-        raise file_error(path, problem, "update valuetrack")
-    if version < FORMAT:
-        problem = f"was written by an earlier development version of valuetrack (format {version})"
-        raise file_error(path, problem, "train again and save it again")
-
-
-def _array(path: Path, name: str, dtype: str, shape: list[int], data: bytes) -> npt.NDArray[Any]:
+def _array(path: Path, name: str, dtype: str, shape: list[int], data: bytes) -> NDArray:
     told = shortened(repr(name))
     if dtype not in DTYPES:
         problem = f"holds the array {told} of dtype {dtype}, which valuetrack does not write"
@@ -257,7 +230,7 @@ def _array(path: Path, name: str, dtype: str, shape: list[int], data: bytes) -> 
         raise _damaged(path, f"the array {told} is not as its header says") from error
 
 
-def _verify(path: Path, arrays: Mapping[str, npt.NDArray[Any]], checksums: object) -> None:
+def _verify(path: Path, arrays: Arrays, checksums: object) -> None:
     if not isinstance(checksums, dict) or checksums.keys() != arrays.keys():
         raise _damaged(path, "its arrays are not those that its description names")
     for name, array in sorted(arrays.items()):  # so that the message is always the same

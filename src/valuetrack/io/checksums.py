@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from valuetrack.types import NDArray
 
 DIGEST = "digest"
 """The key under which a JSON document holds the checksum of its own text."""
@@ -19,7 +19,7 @@ def checksum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def array_checksum(name: str, array: npt.NDArray[Any]) -> str:
+def array_checksum(name: str, array: NDArray) -> str:
     """Return the SHA-256 of an array's name, dtype, shape and bytes, as text.
 
     The array must be C-contiguous.
@@ -30,22 +30,18 @@ def array_checksum(name: str, array: npt.NDArray[Any]) -> str:
     return found.hexdigest()
 
 
-def seal(content: Mapping[str, Any]) -> str:
+def seal(content: Mapping[str, object]) -> str:
     """Return a JSON document that also holds the checksum of its own text.
 
     The checksum is taken over the text in which it is still empty. There is one text for each
-    content, so a reader seals what it has read and compares: see :func:`is_sealed`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If JSON cannot hold the content. It has no NaN and no infinity.
+    content, so a reader seals what it has read and compares: see :func:`is_sealed`. JSON has no
+    NaN and no infinity, so that content with these is refused.
     """
     open_text = _document(content, "")
     return _document(content, checksum(open_text.encode()))
 
 
-def is_sealed(text: str, content: Mapping[str, Any]) -> bool:
+def is_sealed(text: str, content: Mapping[str, object]) -> bool:
     """Return whether a text is what :func:`seal` wrote, given the content parsed from it.
 
     Examples
@@ -60,6 +56,6 @@ def is_sealed(text: str, content: Mapping[str, Any]) -> bool:
         return False
 
 
-def _document(content: Mapping[str, Any], digest: str) -> str:
+def _document(content: Mapping[str, object], digest: str) -> str:
     rest = {key: value for key, value in content.items() if key != DIGEST}
     return json.dumps({**rest, DIGEST: digest}, indent=2, allow_nan=False) + "\n"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
+from typing import Self
 
 ECHO = 80
 """How many characters of a file's content an error repeats."""
@@ -12,12 +15,8 @@ GAP = " ... "
 StrPath = str | os.PathLike[str]
 
 
-class StoreError(ValueError):
-    """A run folder cannot be used as asked; the message says why and what to do."""
-
-
-class ModelFileError(ValueError):
-    """An array file cannot be written or read; the message says why and what to do.
+class FileError(ValueError):
+    """Something is wrong with a file; the message says what, and what to do.
 
     Attributes
     ----------
@@ -27,20 +26,52 @@ class ModelFileError(ValueError):
 
     problem: str = ""
 
+    @classmethod
+    def about(cls, path: StrPath, problem: str, cure: str = "") -> Self:
+        """Return the error that says in one sentence what is wrong with a file.
 
-def file_error(path: StrPath, problem: str, cure: str = "") -> ModelFileError:
-    """Return the error that says in one sentence what is wrong with an array file.
+        Examples
+        --------
+        >>> print(ModelFileError.about("agent.vt", "is damaged: it is empty", "save it again"))
+        agent.vt is damaged: it is empty; save it again.
+        """
+        sentence = f"{problem}; {cure}" if cure else problem
+        end = "" if sentence.endswith("?") else "."
+        error = cls(f"{shown(path)} {sentence}{end}")
+        error.problem = problem
+        return error
 
-    Examples
-    --------
-    >>> print(file_error("agent.vt", "is damaged: it is empty", "save the model again"))
-    agent.vt is damaged: it is empty; save the model again.
-    """
-    sentence = f"{problem}; {cure}" if cure else problem
-    end = "" if sentence.endswith("?") else "."
-    error = ModelFileError(f"{shown(path)} {sentence}{end}")
-    error.problem = problem
-    return error
+
+class StoreError(FileError):
+    """A run folder cannot be used as asked."""
+
+
+class ModelFileError(FileError):
+    """An array file cannot be written or read."""
+
+
+file_error = ModelFileError.about
+
+
+def check_format(
+    kind: type[FileError], path: StrPath, version: int, known: int, again: str
+) -> None:
+    """Refuse a format other than the known one; ``again`` says how to replace an older file."""
+    if version > known:
+        problem = f"was written by a newer valuetrack in format {shortened(str(version))}"
+        raise kind.about(path, problem, "update valuetrack")
+    if version < known:
+        problem = f"was written by an earlier development version of valuetrack (format {version})"
+        raise kind.about(path, problem, again)
+
+
+@contextlib.contextmanager
+def reading(path: StrPath, cure: str = "check its permissions") -> Iterator[None]:
+    """Turn what the system says against reading a file of a run folder into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError.about(path, f"cannot be read: {reason(error)}", cure) from error
 
 
 def shown(path: StrPath) -> str:

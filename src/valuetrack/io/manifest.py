@@ -1,17 +1,18 @@
 """The manifest of a run folder: what was asked for, and with what.
 
-:class:`Manifest` lists what readers may rely on. A manifest may say more, such as the wall time.
+:class:`Manifest` lists what readers may rely on. A manifest may say more.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from valuetrack.io.errors import StoreError, StrPath, shortened, shown
+from valuetrack.io.errors import StoreError, StrPath, check_format, shortened
+from valuetrack.types import Json
 
 FORMAT = 2
 """The layout of the manifest; a higher number is from a newer valuetrack."""
@@ -63,9 +64,9 @@ class SpecRow(Section):
     id: Name
     algorithm: Line
     env: Line
-    env_options: dict[str, Any]
+    env_options: Json
     steps: Count
-    options: dict[str, Any]
+    options: Json
 
 
 class Spec(Section):
@@ -92,7 +93,7 @@ class Seeds(Section):
 
 
 class Manifest(Section):
-    """What every manifest says."""
+    """What every manifest says, and the wall time and the command where they are known."""
 
     format: int
     experiment: Line
@@ -103,8 +104,10 @@ class Manifest(Section):
     rows: list[Row]
     versions: dict[str, Line]
     commit: Line | None
-    machine: dict[str, Any]
+    machine: Json
     created: Line
+    wall_seconds: float | None = None
+    command: Line | list[Line] | None = None
 
     @model_validator(mode="after")
     def _rows_fit_together(self) -> Manifest:
@@ -119,23 +122,17 @@ class Manifest(Section):
         return self
 
 
-def check_manifest(path: StrPath, content: Mapping[str, Any]) -> None:
+def check_manifest(path: StrPath, content: Mapping[str, object]) -> None:
     """Raise a one-sentence error if readers could stumble over a manifest.
 
-    Parameters
-    ----------
-    path
-        The manifest's file, for the message.
-    content
-        What it says.
-
-    Raises
-    ------
-    StoreError
-        If a key is missing or has a wrong type, the format is another one, or a text holds
-        control characters.
+    They could if a key is missing or has a wrong type, the format is another one, or a text holds
+    control characters.
     """
-    _check_format(path, content.get("format"))
+    version = content.get("format")
+    if type(version) is not int or version < 1:
+        raise _damaged(path, "it has no format number")
+    again = "run the experiment again in another folder"
+    check_format(StoreError, path, version, FORMAT, again)
     for where, text in _texts(content):
         if CONTROL_CHARACTER.search(text):
             raise _damaged(path, f"{shortened(where)} holds control characters")
@@ -143,21 +140,6 @@ def check_manifest(path: StrPath, content: Mapping[str, Any]) -> None:
         Manifest.model_validate(content)
     except ValidationError as error:
         raise _damaged(path, _first_problem(error)) from error
-
-
-def _check_format(path: StrPath, version: object) -> None:
-    if type(version) is not int or version < 1:
-        raise _damaged(path, "it has no format number")
-    if version > FORMAT:
-        raise StoreError(
-            f"{shown(path)} was written by a newer valuetrack in format "
-            f"{shortened(str(version))}; update valuetrack."
-        )
-    if version < FORMAT:
-        raise StoreError(
-            f"{shown(path)} was written by an earlier development version of valuetrack "
-            f"(format {version}); run the experiment again in another folder."
-        )
 
 
 def _texts(content: object, where: str = "") -> Iterator[tuple[str, str]]:
@@ -183,6 +165,5 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def _damaged(path: StrPath, problem: str) -> StoreError:
-    return StoreError(
-        f"{shown(path)} is damaged: {problem}; take another copy or run the experiment again."
-    )
+    cure = "take another copy or run the experiment again"
+    return StoreError.about(path, f"is damaged: {problem}", cure)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from valuetrack.io.atomic import write_atomically
-from valuetrack.io.errors import StoreError, reason, shown
+from valuetrack.io.errors import StoreError, reading
+from valuetrack.types import Json
 
 
-def append_record(path: Path, record: Mapping[str, Any]) -> None:
+def append_record(path: Path, record: Mapping[str, object]) -> None:
     """Append a record as one line of JSON; NaN and infinity become null.
 
     Only one process may append at a time, which the lock of the run folder ensures. What a
@@ -22,32 +24,27 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
     """
     line = json.dumps(plain(record), allow_nan=False) + "\n"
     with open(path, "ab+") as file:
-        length = file.tell()
-        complete = _complete_length(file, length)
-        if complete < length:
-            file.truncate(complete)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
         file.write(line.encode())
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """Return all complete records; a line that is still being written is not one.
-
-    Raises
-    ------
-    StoreError
-        If the file cannot be read, or a complete line is not a record.
-    """
+def read_records(path: Path) -> list[Json]:
+    """Return all complete records; a line that is still being written is not one."""
     return [record for _, record in _lines(path)]
 
 
 def cut_records(path: Path, steps: int) -> None:
-    """Drop the records with more than so many ``steps``, and an incomplete last line."""
+    """Drop the records with more than this many ``steps``, and an incomplete last line."""
     kept = b"".join(line for line, record in _lines(path) if _is_within(record.get("steps"), steps))
     if path.is_file() and path.stat().st_size != len(kept):
         write_atomically(path, lambda file: file.write(kept))
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Return a value as JSON holds it: arrays as lists, NaN and infinity as ``None``.
 
     Examples
@@ -68,28 +65,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _complete_length(file: BinaryIO, end: int, block: int = 4096) -> int:
-    """Return the length of a file up to the end of its last complete line."""
-    while end:
-        start = max(0, end - block)
-        file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
-
-
-def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def _lines(path: Path) -> Iterator[tuple[bytes, Json]]:
     """Yield each complete line with its record."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreError(
-            f"{shown(path)} cannot be read: {reason(error)}; check its permissions."
-        ) from error
+    with reading(path):
+        data = path.read_bytes() if path.exists() else b""
     lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
         try:
@@ -97,9 +76,10 @@ def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
-            raise StoreError(
-                f"{shown(path)} is damaged: line {number} is not a record; "
-                "delete the file to go on without the earlier records."
+            raise StoreError.about(
+                path,
+                f"is damaged: line {number} is not a record",
+                "delete the file to go on without the earlier records",
             )
         yield line, record
 

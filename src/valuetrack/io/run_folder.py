@@ -19,17 +19,15 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy.typing as npt
 
 from valuetrack.io import array_file, progress
 from valuetrack.io.arrays import pack_text, unpack_text
 from valuetrack.io.atomic import temporary_prefix, write_atomically
 from valuetrack.io.checksums import is_sealed, seal
-from valuetrack.io.errors import ModelFileError, StoreError, StrPath, reason, shown
+from valuetrack.io.errors import ModelFileError, StoreError, StrPath, reading, reason, shown
 from valuetrack.io.manifest import check_manifest, is_file_name
-from valuetrack.io.tables import Columns, read_table, require_columns, stack_tables, write_table
+from valuetrack.io.tables import Columns, read_table, stack_tables, unit_damaged, write_table
+from valuetrack.types import Arrays, Json, NDArray
 
 try:
     import fcntl
@@ -51,6 +49,8 @@ TABLES = "tables"
 class RunFolder:
     """One run on disk.
 
+    Whatever is missing, damaged or in the way is a :class:`StoreError` in one sentence.
+
     Examples
     --------
     ::
@@ -66,18 +66,12 @@ class RunFolder:
         self.path = Path(path)
 
     @classmethod
-    def create(cls, path: StrPath, manifest: Mapping[str, Any]) -> RunFolder:
-        """Make a new run in a folder that does not exist, is empty, or was left by a failed start.
-
-        Raises
-        ------
-        StoreError
-            If the folder holds anything else, or the manifest is not one.
-        """
+    def create(cls, path: StrPath, manifest: Mapping[str, object]) -> RunFolder:
+        """Make a new run where there is no folder, an empty one, or one left by a failed start."""
         folder = cls(path)
         check_manifest(folder.path / MANIFEST, manifest)
         if folder.path.exists() and not folder.path.is_dir():
-            raise StoreError(f"{shown(path)} is a file; choose a folder with --out.")
+            raise StoreError.about(path, "is a file", "choose a folder with --out")
         _check_unused(folder.path)
         folder.path.mkdir(parents=True, exist_ok=True)
         with folder.changing():
@@ -90,21 +84,21 @@ class RunFolder:
         """Open an existing run, whose manifest is checked."""
         folder = cls(path)
         if not (folder.path / MANIFEST).is_file():
-            raise StoreError(f"{shown(path)} holds no run: it has no {MANIFEST}.")
+            raise StoreError.about(path, f"holds no run: it has no {MANIFEST}")
         folder.manifest()
         return folder
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Json:
         """Read the manifest; see :class:`valuetrack.io.manifest.Manifest` for what it says."""
         content = self.read_json(MANIFEST)
         check_manifest(self.path / MANIFEST, content)
         return content
 
-    def read_json(self, name: str) -> dict[str, Any]:
+    def read_json(self, name: str) -> Json:
         """Read a JSON file of the folder."""
         return _read_json(self.path / name)[1]
 
-    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+    def write_json(self, name: str, content: Mapping[str, object]) -> None:
         """Write a JSON file of the folder."""
         text = json.dumps(content, indent=2) + "\n"
         write_atomically(self.path / name, lambda file: file.write(text.encode()))
@@ -119,13 +113,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self, rows: Iterable[str]) -> Iterator[None]:
-        """Keep other processes from running the same rows meanwhile.
-
-        Raises
-        ------
-        StoreError
-            If another process is running one of them.
-        """
+        """Keep other processes from running the same rows meanwhile; refuse if one does."""
         with contextlib.ExitStack() as held:
             for row in sorted(set(rows)):
                 path = self.path / UNITS / _checked(row)
@@ -145,22 +133,11 @@ class RunFolder:
         return (self.unit_path(row, unit) / UNIT).is_file()
 
     def finish_unit(
-        self,
-        row: str,
-        unit: str,
-        tables: Mapping[str, Mapping[str, npt.NDArray[Any]]],
-        info: Mapping[str, Any],
+        self, row: str, unit: str, tables: Mapping[str, Arrays], info: Mapping[str, object]
     ) -> None:
         """Write a unit's tables, then ``unit.json`` with their checksums; drop its checkpoint.
 
-        Parameters
-        ----------
-        row, unit
-            Which unit.
-        tables
-            Columns by name, for each table.
-        info
-            What else ``unit.json`` says. NaN and infinity become null.
+        ``info`` is what else ``unit.json`` says, where NaN and infinity become null.
         """
         path = self._make_unit(row, unit)
         digests = {
@@ -170,82 +147,46 @@ class RunFolder:
         write_atomically(path / UNIT, lambda file: file.write(text.encode()))
         (path / CHECKPOINT).unlink(missing_ok=True)
 
-    def unit_info(self, row: str, unit: str) -> dict[str, Any]:
+    def unit_info(self, row: str, unit: str) -> Json:
         """Read and verify what ``unit.json`` says."""
         path = self.unit_path(row, unit) / UNIT
         text, content = _read_json(path)
-        digests = content.get(TABLES)
-        if not isinstance(digests, dict) or not is_sealed(text, content):
-            raise StoreError(
-                f"{shown(path)} is damaged: it is not what its digest says; take another copy, or "
-                f"delete {shown(path.parent)} and run with --resume."
-            )
+        if not isinstance(content.get(TABLES), dict) or not is_sealed(text, content):
+            raise unit_damaged(path, "it is not what its digest says")
         return content
 
-    def finished_units(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    def finished_units(self) -> Iterator[tuple[str, str, Json]]:
         """Go through the finished units: row, unit and what ``unit.json`` says."""
         for file in sorted(self.path.glob(f"{UNITS}/*/*/{UNIT}")):
             row, unit = file.parent.parent.name, file.parent.name
             yield row, unit, self.unit_info(row, unit)
 
     def table(self, name: str, columns: Iterable[str] = ()) -> Columns:
-        """Read one table of all finished units, one below the other.
+        """Read one table of all finished units that have it, one below the other.
 
-        Parameters
-        ----------
-        name
-            Which table. Units without it are left out.
-        columns
-            Columns that every unit must have. Any other that some units lack is NaN there.
-
-        Raises
-        ------
-        StoreError
-            If a table has changed since it was written, or lacks one of ``columns``.
+        Every unit must have ``columns``. A column besides that some units lack is NaN there.
         """
         required, parts = list(columns), []
         for row, unit, info in self.finished_units():
-            if name not in info[TABLES]:
-                continue
-            path = self.unit_path(row, unit) / f"{name}.parquet"
-            part = read_table(path, str(info[TABLES][name]))
-            if part:
-                require_columns(path, part, required)
-                parts.append(part)
+            if name in info[TABLES]:
+                path = self.unit_path(row, unit) / f"{name}.parquet"
+                parts.append(read_table(path, str(info[TABLES][name]), required))
         return stack_tables(parts)
 
     # -- unfinished units -------------------------------------------------------------------------
 
     def save_checkpoint(
-        self,
-        row: str,
-        unit: str,
-        arrays: Mapping[str, npt.NDArray[Any]],
-        description: Mapping[str, Any],
+        self, row: str, unit: str, arrays: Arrays, description: Mapping[str, object]
     ) -> None:
-        """Keep the state of an unfinished unit, in place of the one before.
-
-        Raises
-        ------
-        StoreError
-            If it cannot be written; then the one before is unchanged.
-        """
+        """Keep the state of an unfinished unit; if that fails, the one before is unchanged."""
         path = self._make_unit(row, unit) / CHECKPOINT
         try:
             array_file.save(path, pack_text(arrays), description)
         except ModelFileError as error:
             raise StoreError(str(error)) from error
 
-    def load_checkpoint(
-        self, row: str, unit: str
-    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]] | None:
-        """Return the arrays and the description of an unfinished unit, or ``None``.
-
-        Raises
-        ------
-        StoreError
-            If there is a checkpoint that cannot be read, or has changed since it was written.
-        """
+    def load_checkpoint(self, row: str, unit: str) -> tuple[dict[str, NDArray], Json] | None:
+        """Return the arrays and the description of an unfinished unit, or ``None``."""
         path = self.unit_path(row, unit) / CHECKPOINT
         if not path.exists():
             return None
@@ -254,32 +195,20 @@ class RunFolder:
             return unpack_text(arrays), description
         except ValueError as error:
             problem = getattr(error, "problem", "") or f"is damaged: {error}"
-            raise StoreError(
-                f"{shown(path)} {problem}; delete it to begin this unit again."
-            ) from error
+            raise StoreError.about(path, problem, "delete it to begin this unit again") from error
 
-    def append_progress(self, row: str, unit: str, record: Mapping[str, Any]) -> None:
-        """Append a record to a unit's progress; NaN and infinity become null.
-
-        Other processes may read the progress at any time.
-        """
+    def append_progress(self, row: str, unit: str, record: Mapping[str, object]) -> None:
+        """Append a record to a unit's progress, which other processes may read at any time."""
         progress.append_record(self._make_unit(row, unit) / PROGRESS, record)
 
-    def read_progress(self, row: str, unit: str) -> list[dict[str, Any]]:
+    def read_progress(self, row: str, unit: str) -> list[Json]:
         """Return the records of a unit so far; a last line that is incomplete is left out."""
         return progress.read_records(self.unit_path(row, unit) / PROGRESS)
 
     def cut_progress(self, row: str, unit: str, steps: int) -> None:
-        """Drop the records beyond the checkpoint that a unit resumes from.
+        """Drop the records with more ``"steps"`` than the checkpoint that a unit resumes from.
 
         They come again. Without this the file would depend on how often a run was resumed.
-
-        Parameters
-        ----------
-        row, unit
-            Which unit.
-        steps
-            The checkpoint's environment steps; records with more in ``"steps"`` are dropped.
         """
         progress.cut_records(self.unit_path(row, unit) / PROGRESS, steps)
 
@@ -317,7 +246,7 @@ def _check_unused(path: Path) -> None:
         place = found.relative_to(path).parts
         is_ours = found.is_dir() and place[0] == UNITS
         if not is_ours and not (found.is_file() and _is_leftover(found.name)):
-            raise StoreError(f"{shown(path)} is not empty; choose another folder with --out.")
+            raise StoreError.about(path, "is not empty", "choose another folder with --out")
 
 
 def _is_leftover(name: str) -> bool:
@@ -325,19 +254,16 @@ def _is_leftover(name: str) -> bool:
     return name == LOCK or name.startswith(tuple(map(temporary_prefix, written)))
 
 
-def _read_json(path: Path) -> tuple[str, dict[str, Any]]:
+def _read_json(path: Path) -> tuple[str, Json]:
     """Return the text of a JSON file, and the object in it."""
+    with reading(path, "check the name and its permissions"):
+        data = path.read_bytes()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = data.decode()
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StoreError(
-            f"{shown(path)} is damaged: it is not valid JSON; take another copy."
-        ) from error
-    except OSError as error:
-        raise StoreError(
-            f"{shown(path)} cannot be read: {reason(error)}; check the name and its permissions."
-        ) from error
+        problem = "is damaged: it is not valid JSON"
+        raise StoreError.about(path, problem, "take another copy") from error
     if not isinstance(content, dict):
-        raise StoreError(f"{shown(path)} is damaged: it holds no JSON object; take another copy.")
+        raise StoreError.about(path, "is damaged: it holds no JSON object", "take another copy")
     return text, content

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from valuetrack.io.atomic import write_atomically
 from valuetrack.io.checksums import checksum
-from valuetrack.io.errors import StoreError, reason, shortened, shown
+from valuetrack.io.errors import StoreError, reading, shortened, shown
+from valuetrack.types import Arrays, NDArray
 
-Columns = dict[str, npt.NDArray[Any]]
+Columns = dict[str, NDArray]
 """A table as columns of equal length."""
 
 
-def write_table(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> str:
-    """Write columns to a Parquet file, completely or not at all; return its checksum.
-
-    Raises
-    ------
-    StoreError
-        If Parquet cannot hold the columns.
-    OSError
-        If the file cannot be written.
-    """
+def write_table(path: Path, columns: Arrays) -> str:
+    """Write columns to a Parquet file, completely or not at all; return its checksum."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -36,50 +27,35 @@ def write_table(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> str:
         pq.write_table(pa.table(dict(columns)), stream, compression="zstd")
     except (pa.ArrowException, ValueError, TypeError) as error:
         told = shortened(str(error)).rstrip(".")
-        raise StoreError(f"{shown(path)} cannot hold this table: {told}.") from error
+        raise StoreError.about(path, f"cannot hold this table: {told}") from error
     data = stream.getvalue()
     write_atomically(path, lambda file: file.write(data))
     return checksum(data)
 
 
-def read_table(path: Path, expected: str | None = None) -> Columns:
-    """Read the columns of a Parquet file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    expected
-        The checksum that :func:`write_table` returned; without it nothing is verified.
-
-    Raises
-    ------
-    StoreError
-        If the file cannot be read, has changed since it was written, or is not a table.
-    """
+def read_table(path: Path, expected: str | None = None, required: Sequence[str] = ()) -> Columns:
+    """Read the columns of a Parquet file; verify the checksum that :func:`write_table` returned."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    data = _read(path)
+    with reading(path):
+        if not path.exists():
+            raise unit_damaged(path, "it is missing")
+        data = path.read_bytes()
     if expected is not None and checksum(data) != expected:
-        raise _damaged(path, "it is not what its checksum says")
+        raise unit_damaged(path, "it is not what its checksum says")
     try:
         table = pq.read_table(pa.BufferReader(data))
-        return {name: table[name].to_numpy() for name in table.column_names}
+        columns = {name: table[name].to_numpy() for name in table.column_names}
     # Arrow's own exceptions, and those of Python that it lets through: KeyError for a name that
     # two columns share, UnicodeDecodeError for text that is none, OSError for wrong sizes.
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
-        raise _damaged(path, "it is not a Parquet table") from error
-
-
-def require_columns(path: Path, table: Columns, names: Iterable[str]) -> None:
-    """Raise a one-sentence error if a table lacks a column."""
-    missing = [name for name in names if name not in table]
+        raise unit_damaged(path, "it is not a Parquet table") from error
+    missing = [name for name in required if columns and name not in columns]
     if missing:
-        raise StoreError(
-            f"{shown(path)} has no column {missing[0]!r}; "
-            "it was not written by this version of valuetrack, run the experiment again."
-        )
+        cure = "it was not written by this version of valuetrack, run the experiment again"
+        raise StoreError.about(path, f"has no column {missing[0]!r}", cure)
+    return columns
 
 
 def stack_tables(tables: Sequence[Columns]) -> Columns:
@@ -98,20 +74,7 @@ def stack_tables(tables: Sequence[Columns]) -> Columns:
     }
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise _damaged(path, "it is missing") from error
-    except OSError as error:
-        raise StoreError(
-            f"{shown(path)} cannot be read: {reason(error)}; check its permissions."
-        ) from error
-
-
-def _damaged(path: Path, problem: str) -> StoreError:
-    unit = shown(path.parent)
-    return StoreError(
-        f"{shown(path)} is damaged: {problem}; take another copy, or delete {unit} "
-        "and run with --resume."
-    )
+def unit_damaged(path: Path, problem: str) -> StoreError:
+    """Return the error for a file of a finished unit that is not as it was written."""
+    cure = f"take another copy, or delete {shown(path.parent)} and run with --resume"
+    return StoreError.about(path, f"is damaged: {problem}", cure)

@@ -18,17 +18,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
-from typing import BinaryIO
 
 from rich.console import Console
 
 from valuetrack.io.atomic import write_atomically
+from valuetrack.io.manifest import Manifest
 from valuetrack.io.run_folder import RunFolder, StoreError
 from valuetrack.report import control, indoor_escape
 from valuetrack.report.page import Report, page
-from valuetrack.report.run_data import Manifest, read_manifest
-from valuetrack.report.style import Drawing
+from valuetrack.report.run_data import read_manifest
+from valuetrack.report.style import Drawing, drawings
 from valuetrack.report.table import Column, Table, to_html, to_markdown, to_rich
 
 PAGE = "report.html"
@@ -45,6 +46,7 @@ _REPORTS: Mapping[str, Callable[[RunFolder, Manifest], Report]] = {
     "indoor-escape-forms": partial(indoor_escape.make_report, claims_of=indoor_escape.forms_claims),
     "classic-control": partial(control.make_report, claims_of=control.algorithm_claims),
     "lktd-settings": partial(control.make_report, claims_of=control.settings_claims),
+    "lktd-forms": partial(control.make_report, claims_of=control.settings_claims),
 }
 """The experiment's name -> what makes its report."""
 
@@ -99,7 +101,7 @@ def make_report(folder: RunFolder) -> Report:
 def _draw(report: Report) -> tuple[list[Drawing], list[str]]:
     """Return the figures and what is missing; without Matplotlib, that is the figures."""
     try:
-        return report.draw(), [*report.remarks]
+        return drawings(report.draw()), [*report.remarks]
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -113,11 +115,7 @@ def _write_all(folder: Path, files: Mapping[str, str | bytes]) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         data = content.encode() if isinstance(content, str) else content
-        write_atomically(folder / name, partial(_put, data))
-
-
-def _put(data: bytes, stream: BinaryIO) -> None:
-    stream.write(data)
+        write_atomically(folder / name, methodcaller("write", data))
 
 
 def _refuse_links(folder: Path, name: str) -> None:

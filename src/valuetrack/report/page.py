@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from string import Template
-from typing import Any
 
-from valuetrack.report.run_data import Manifest, Row, SpecRow
-from valuetrack.report.style import Drawing
+from valuetrack.io.manifest import Manifest, SpecRow
+from valuetrack.report.run_data import Named, planned
+from valuetrack.report.style import Drawing, Figures
 from valuetrack.report.table import NONE, Table, to_html
 
 Facts = list[tuple[str, str]]
 """What one needs to know to judge a run or to repeat it: names and values."""
+
+_EXACT = {"spec hash", "commit", "to repeat"}
+"""Facts to be copied rather than read."""
 
 UsualSteps = Callable[[SpecRow], int | None]
 """Returns the environment steps of a row in the experiment as published, where they are known."""
@@ -28,8 +31,8 @@ class Report:
 
     Attributes
     ----------
-    title, lead
-        The heading of the page and the sentence under it.
+    manifest, lead
+        The run, and the sentence under the heading of its page.
     summary
         The content of ``summary.json``.
     claims, tables
@@ -42,22 +45,23 @@ class Report:
         What is missing from the run, one sentence each.
     """
 
-    title: str
+    manifest: Manifest
     lead: str
-    summary: Mapping[str, Any]
+    summary: Mapping[str, object]
     claims: Table
     tables: Sequence[Table]
-    draw: Callable[[], list[Drawing]]
+    draw: Callable[[], Figures]
     facts: Facts
     remarks: Sequence[str] = ()
 
 
 def page(report: Report, drawings: Sequence[Drawing], hints: Sequence[str]) -> str:
     """Return a report as HTML; ``hints`` are sentences on what is missing."""
+    title = f"{report.manifest.experiment}, {report.manifest.preset} settings"
     hint = escape(" ".join(hints))
     return Template(_resource("page.html")).substitute(
         style=_resource("page.css"),
-        title=escape(report.title),
+        title=escape(title),
         lead=escape(report.lead),
         claims=to_html(report.claims, level=2),
         tables="\n".join(to_html(table) for table in report.tables),
@@ -67,28 +71,11 @@ def page(report: Report, drawings: Sequence[Drawing], hints: Sequence[str]) -> s
     )
 
 
-def title_of(manifest: Manifest) -> str:
-    """Return the heading of a run's page."""
-    return f"{manifest.experiment}, {manifest.preset} settings"
-
-
-def facts(
-    manifest: Manifest, rows: Sequence[Row], names: Sequence[str], steps: str, usual: UsualSteps
-) -> Facts:
-    """Return the facts of a run.
-
-    Parameters
-    ----------
-    manifest, rows, names
-        The run, its finished rows, and what to call them.
-    steps
-        The environment steps of each seed, in words.
-    usual
-        As for `command`.
-    """
-    counts = (f"{name}: {len(row.seeds)}" for name, row in zip(names, rows, strict=True))
+def facts(manifest: Manifest, rows: Named, steps: str, usual: UsualSteps) -> Facts:
+    """Return the facts of a run from its finished rows, with the steps of each seed in words."""
+    counts = (f"{name}: {len(row.seeds)}" for name, row in rows)
     wall = manifest.wall_seconds
-    device = sum(sum(row.wall_seconds.values()) for row in rows)
+    device = sum(sum(row.wall_seconds.values()) for _, row in rows)
     return [
         ("experiment", manifest.experiment),
         ("preset", manifest.preset),
@@ -121,26 +108,33 @@ def command(manifest: Manifest, usual: UsualSteps) -> str:
     common += ["--seed", str(manifest.seeds.first)]
     groups: dict[int, list[str]] = {}
     for row in manifest.rows:
-        groups.setdefault(row.planned, []).append(row.id)
-    whole = {row.id for row in manifest.spec.rows}
-    return " && ".join(
-        shlex.join([*common, "--seeds", str(count), *_row_words(rows, whole, len(groups) == 1)])
-        for count, rows in groups.items()
-    )
-
-
-def _row_words(rows: list[str], whole: set[str], alone: bool) -> list[str]:
-    words = [] if set(rows) == whole else ["--rows", ",".join(rows)]
-    return words if alone else [*words, "--out", "RUN"]
+        groups.setdefault(planned(row), []).append(row.id)
+    commands = []
+    for count, rows in groups.items():
+        words = [*common, "--seeds", str(count)]
+        if set(rows) != {row.id for row in manifest.spec.rows}:
+            words += ["--rows", ",".join(rows)]
+        if len(groups) > 1:
+            words += ["--out", "RUN"]
+        commands.append(shlex.join(words))
+    return " && ".join(commands)
 
 
 def describe(content: object) -> str:
-    """Return a value of the manifest as text, a mapping as ``key: value`` pairs."""
+    """Return what someone wrote into JSON as a text that can be printed anywhere.
+
+    A mapping becomes ``key: value`` pairs and a line break a space. A replacement character stands
+    for what prints nothing, such as the escape sequences that a terminal would obey.
+    """
     if isinstance(content, Mapping):
-        return ", ".join(f"{key}: {describe(value)}" for key, value in content.items())
+        return ", ".join(f"{describe(key)}: {describe(value)}" for key, value in content.items())
     if isinstance(content, (list, tuple)):
         return " ".join(map(describe, content))
-    return NONE if content is None else str(content)
+    text = NONE if content is None else str(content)
+    shown = (
+        c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+    return "".join(shown)
 
 
 def _duration(seconds: float) -> str:
@@ -160,15 +154,11 @@ def _commits(manifest: Manifest) -> str:
 
 
 def _definitions(pairs: Facts) -> str:
-    entries = "\n".join(
-        f"<dt>{escape(name)}</dt><dd>{_value(name, text)}</dd>" for name, text in pairs
-    )
-    return f"<dl>\n{entries}\n</dl>"
-
-
-def _value(name: str, text: str) -> str:
-    exact = name in {"spec hash", "commit", "to repeat"}
-    return f"<code>{escape(text)}</code>" if exact else escape(text)
+    entries = []
+    for name, text in pairs:
+        value = f"<code>{escape(text)}</code>" if name in _EXACT else escape(text)
+        entries.append(f"<dt>{escape(name)}</dt><dd>{value}</dd>")
+    return "\n".join(["<dl>", *entries, "</dl>"])
 
 
 def _figure(drawing: Drawing) -> str:

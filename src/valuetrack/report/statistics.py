@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
 from valuetrack.metrics import bootstrap_interval, interquartile_mean
-from valuetrack.report.table import NO, NONE, YES, Column, Table
+from valuetrack.report.table import NO, NONE, YES, Cells, Column, Table, make_table
+from valuetrack.types import Floats, NDArray
 
-LEVEL, RESAMPLES, BOOTSTRAP_SEED = 0.95, 2000, 0
-NOT_MEASURED = "not measured in this run"
-
-Floats = npt.NDArray[np.float64]
+LEVEL, RESAMPLES = 0.95, 2000
 
 
 class PooledStatistics(TypedDict):
@@ -38,14 +35,8 @@ class PooledStatistics(TypedDict):
 class SeedStatistics(TypedDict):
     """Figures over one number per seed; ``None`` where there are too few seeds to tell.
 
-    Attributes
-    ----------
-    mean, sd, se
-        Over seeds.
-    iqm, iqm_interval
-        The interquartile mean over seeds with its 95 % percentile bootstrap interval.
-    seeds, missing
-        How many seeds there are, and which seeds did not diverge but have no value.
+    ``iqm`` is the interquartile mean with its 95 % percentile bootstrap interval. ``seeds`` counts
+    the seeds; ``missing`` lists those that did not diverge but have no value.
     """
 
     mean: float | None
@@ -62,12 +53,12 @@ class Claim:
     """A statement, what was measured, and whether that bears it out (``None``: not measured)."""
 
     statement: str
-    measured: str
-    holds: bool | None
+    measured: str = "not measured in this run"
+    holds: bool | None = None
 
 
 def pooled_statistics(
-    values: npt.NDArray[Any], seeds: npt.NDArray[Any], judged: npt.NDArray[Any] | None = None
+    values: Floats, seeds: NDArray, judged: Floats | None = None
 ) -> PooledStatistics:
     """Return mean, sd and standard error of pooled values.
 
@@ -106,14 +97,16 @@ def seed_statistics(values: Mapping[int, float]) -> SeedStatistics:
     """
     finite = {seed: value for seed, value in sorted(values.items()) if np.isfinite(value)}
     sample = np.array(list(finite.values()), dtype=np.float64)
-    several = sample.size > 1
-    sd = float(sample.std(ddof=1)) if several else None
+    sd = interval = None
+    if sample.size > 1:
+        sd = float(sample.std(ddof=1))
+        interval = bootstrap_interval(sample, interquartile_mean, LEVEL, RESAMPLES)
     return SeedStatistics(
         mean=float(sample.mean()) if sample.size else None,
         sd=sd,
         se=None if sd is None else float(sd / np.sqrt(sample.size)),
         iqm=float(interquartile_mean(sample)) if sample.size else None,
-        iqm_interval=_interval(sample) if several else None,
+        iqm_interval=interval,
         seeds=int(sample.size),
         missing=sorted(values.keys() - finite.keys()),
     )
@@ -142,15 +135,14 @@ def welch(ours: SeedStatistics, theirs: SeedStatistics) -> tuple[float, float, f
 def claims_table(claims: Sequence[Claim], notes: Sequence[str]) -> Table:
     """Return claims with what was measured and whether it bears them out."""
     marks = {True: YES, False: NO, None: NONE}
-    columns = (Column("", words=True), Column("claim", words=True), Column("measured", words=True))
-    lines = tuple((marks[claim.holds], claim.statement, claim.measured) for claim in claims)
-    return Table("claims", "What the run shows", columns, lines, tuple(notes))
+    cells: Cells[Claim] = {
+        Column("", words=True): lambda claim: marks[claim.holds],
+        Column("claim", words=True): lambda claim: claim.statement,
+        Column("measured", words=True): lambda claim: claim.measured,
+    }
+    return make_table("claims", "What the run shows", cells, claims, notes)
 
 
 def number(value: float | None, digits: int) -> str:
     """Write a number, or a dash where there is none."""
     return NONE if value is None else f"{value:z.{digits}f}"
-
-
-def _interval(sample: Floats) -> tuple[float, float]:
-    return bootstrap_interval(sample, interquartile_mean, LEVEL, RESAMPLES, BOOTSTRAP_SEED)

@@ -24,21 +24,11 @@ INK = "#222222"
 OTHER = "#56B4E9"
 PALETTE_SIZE = 256
 
+Figures: TypeAlias = "Iterator[tuple[str, str, Drawn | None]]"
+"""The name, the title and the figure of each; drawn when asked for, ``None`` if it cannot be."""
 
 LINE: dict[str, Any] = {"color": INK, "linewidth": 1, "linestyle": "--", "zorder": 1}
 """A reference line, such as a nominal level or a threshold."""
-
-RC: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E3E3E3",
-    "figure.constrained_layout.use": True,
-}
-"""Matplotlib's settings for the figures of reports."""
 
 
 def label_of(algorithm: str) -> str:
@@ -76,20 +66,23 @@ class Drawing:
     png: bytes
 
 
-def drawings(made: Iterator[tuple[str, str, Drawn | None]]) -> list[Drawing]:
-    """Finish figures given as (name, title, figure with caption), in the style of the reports.
-
-    The iterator draws each figure only when it is asked for, so that the style applies to it.
-    """
+def drawings(figures: Figures) -> list[Drawing]:
+    """Finish figures in the style of the reports."""
     import matplotlib as mpl  # noqa: PLC0415 - an extra
 
-    with mpl.rc_context(RC):
+    with mpl.rc_context({
+        "font.size": 10, "axes.titlesize": 11, "axes.spines.top": False,
+        "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+        "grid.color": "#E3E3E3", "figure.constrained_layout.use": True,
+    }):  # fmt: skip
         return [
-            Drawing(name, title, drawn[1], to_png(drawn[0])) for name, title, drawn in made if drawn
+            Drawing(name, title, drawn[1], to_png(drawn[0]))
+            for name, title, drawn in figures
+            if drawn
         ]
 
 
-def to_png(figure: Figure, dpi: int = DPI) -> bytes:
+def to_png(figure: Figure) -> bytes:
     """Return a figure as PNG; the same figure gives the same bytes.
 
     A palette of 256 colours shows no difference and more than halves the file.
@@ -97,12 +90,12 @@ def to_png(figure: Figure, dpi: int = DPI) -> bytes:
     from PIL import Image  # noqa: PLC0415 - comes with Matplotlib
 
     raw, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(raw, format="png", dpi=dpi)
+    figure.savefig(raw, format="png", dpi=DPI)
     with Image.open(raw) as image:
         # The method that keeps thin lines of similar colours apart; the median cut merges them.
         method, dither = Image.Quantize.MAXCOVERAGE, Image.Dither.NONE
         reduced = image.convert("RGB").quantize(PALETTE_SIZE, method, kmeans=3, dither=dither)
-    reduced.save(small, "PNG", optimize=True, dpi=(dpi, dpi))
+    reduced.save(small, "PNG", optimize=True, dpi=(DPI, DPI))
     return small.getvalue()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
+from typing import TypeVar
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -31,6 +32,11 @@ class Column:
     words: bool = False
 
 
+RowT = TypeVar("RowT")
+Cells = Mapping[Column, Callable[[RowT], str]]
+"""A column -> what it says about a row."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of finished cells, with notes to print below it.
@@ -50,6 +56,14 @@ class Table:
     columns: tuple[Column, ...]
     lines: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+
+
+def make_table(
+    key: str, title: str, cells: Cells[RowT], rows: Iterable[RowT], notes: Iterable[str] = ()
+) -> Table:
+    """Return a table with a line for each row."""
+    lines = tuple(tuple(cell(row) for cell in cells.values()) for row in rows)
+    return Table(key, title, tuple(cells), lines, tuple(notes))
 
 
 def to_rich(table: Table, width: int | None = None) -> RenderableType:
@@ -95,7 +109,7 @@ def _split(table: Table) -> list[Table]:
 
 def to_markdown(table: Table) -> str:
     """Return a table as GitHub's Markdown, under a heading of the third level."""
-    head = [_escape_markdown(_title(column)) for column in table.columns]
+    head = [_escape_markdown(f"{column.group} {column.title}") for column in table.columns]
     rule = [":--" if column.words else "--:" for column in table.columns]
     body = [[_escape_markdown(cell) for cell in line] for line in table.lines]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *body)]
@@ -115,10 +129,6 @@ def to_html(table: Table, level: int = 3) -> str:
         + (f'<ul class="notes">{notes}</ul>\n' if notes else "")
         + "</section>"
     )
-
-
-def _title(column: Column) -> str:
-    return f"{column.group} {column.title}".strip()
 
 
 def _head(columns: Sequence[Column]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from valuetrack.samplers.base import (
     check_rate,
 )
 from valuetrack.schedules import Schedule, as_schedule
-from valuetrack.types import Array, Params
+from valuetrack.types import Array, Params, Tree
 
 
 class AdamState(NamedTuple):
@@ -25,11 +25,11 @@ class AdamState(NamedTuple):
 
     params: Params
     updates: Array
-    moments: Any
+    moments: Tree
 
 
 def adam(
-    loss: Callable[[Params, Any], Array],
+    loss: Callable[[Params, Tree], Array],
     *,
     learning_rate: float | Schedule,
     max_gradient_norm: float | None = None,
@@ -66,7 +66,7 @@ def adam(
         params = as_arrays(params)
         return AdamState(params, jnp.int32(0), optimiser.init(params))
 
-    def step(key: Array, state: AdamState, data: Any) -> tuple[AdamState, Info]:
+    def step(key: Array, state: AdamState, data: Tree) -> tuple[AdamState, Info]:
         del key  # an optimiser draws nothing
         value, gradient = jax.value_and_grad(loss)(state.params, data)
         if transform_gradient is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from valuetrack import rng
 from valuetrack.measurement import Measurement
 from valuetrack.priors import Prior
 from valuetrack.schedules import Schedule
-from valuetrack.types import Array, Params
+from valuetrack.types import Array, Params, Scalar, Tree
 
 
 class Info(NamedTuple):
@@ -47,8 +47,8 @@ class Sampler(NamedTuple):
         One update on one batch. The state that comes in is not changed.
     """
 
-    init: Callable[[Params], Any]
-    step: Callable[[Array, Any, Any], tuple[Any, Info]]
+    init: Callable[[Params], Tree]
+    step: Callable[[Array, Tree, Tree], tuple[Tree, Info]]
 
 
 class ChainState(NamedTuple):
@@ -77,7 +77,7 @@ def as_arrays(params: Params) -> Params:
     return params
 
 
-def gaussian_like(key: Array, tree: Any) -> Any:
+def gaussian_like(key: Array, tree: Tree) -> Tree:
     """Draw standard normal numbers in the shape of a pytree, with one call to the generator."""
     leaves, structure = jax.tree.flatten(tree)
     dtype = jnp.result_type(*leaves)
@@ -94,7 +94,7 @@ def scaled_posterior_gradient(
     measurement: Measurement,
     prior: Prior,
     params: Params,
-    data: Any,
+    data: Tree,
     observed: Array,
     *,
     count: Array,
@@ -117,13 +117,13 @@ def scaled_posterior_gradient(
     return gradient, residual
 
 
-def make_info(step_size: Any, residual: Array, *state: Any) -> Info:
+def make_info(step_size: Scalar, residual: Array, *state: Tree) -> Info:
     """Sum up an update; ``state`` is whatever must be finite after it, besides the residual."""
     mean_square = jnp.mean(residual**2)
     return Info(jnp.asarray(step_size), mean_square, all_finite((mean_square, *state)))
 
 
-def all_finite(tree: Any) -> Array:
+def all_finite(tree: Tree) -> Array:
     """Return whether every number in the pytree is finite."""
     # 0 x is 0 for finite x and NaN for the others; a sum is reduced in SIMD lanes, "and" is not.
     zeros = [jnp.sum(0.0 * leaf) for leaf in jax.tree.leaves(tree)]
@@ -131,11 +131,10 @@ def all_finite(tree: Any) -> Array:
 
 
 def check_sampler_options(
-    *,
     step_size: float | Schedule,
     pseudo_population: float,
     observation_sd: float,
-    likelihood_weight: float,
+    likelihood_weight: float = 1.0,
 ) -> None:
     """Refuse options under which the posterior does not exist, and steps that lead nowhere."""
     check_rate(step_size=step_size)

@@ -8,21 +8,15 @@ the key.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from valuetrack.measurement import Measurement
-from valuetrack.samplers.base import (
-    Info,
-    Sampler,
-    as_arrays,
-    check_positive,
-    make_info,
-)
-from valuetrack.types import Array, Params
+from valuetrack.samplers.base import Info, Sampler, as_arrays, check_positive, make_info
+from valuetrack.types import Array, Params, Tree
 
 
 class KOVAState(NamedTuple):
@@ -80,7 +74,7 @@ def kova(
         covariance = initial_variance * jnp.eye(flat.size, dtype=flat.dtype)
         return KOVAState(params, jnp.int32(0), covariance)
 
-    def step(key: Array, state: KOVAState, data: Any) -> tuple[KOVAState, Info]:
+    def step(key: Array, state: KOVAState, data: Tree) -> tuple[KOVAState, Info]:
         del key  # a filter draws nothing
         mean, unravel = ravel_pytree(state.params)
 

@@ -11,7 +11,7 @@ linear, :math:`r = H\varphi + v` with :math:`H = (0, I)`, so that the Kalman gai
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from valuetrack.samplers.base import (
     make_info,
 )
 from valuetrack.schedules import Schedule, as_schedule, inner_decay
-from valuetrack.types import Array, Params
+from valuetrack.types import Array, Params, Scalar, Tree
 
 Latent = Literal["restart", "conditional", "conditional_tempered"]
 """How the latent observation xi is treated, see :func:`lktd`."""
@@ -43,11 +43,11 @@ def lktd(
     step_size: float | Schedule,
     pseudo_population: float,
     observation_sd: float,
+    latent: Latent = "restart",
     alpha: float = 0.9,
     inner_iterations: int = 5,
     inner_power: float = 0.9,
     likelihood_weight: float = 1.0,
-    latent: Latent = "restart",
 ) -> Sampler:
     r"""Build the LKTD sampler.
 
@@ -83,12 +83,7 @@ def lktd(
         the variance :math:`\frac{n}{\mathcal N}\alpha(1-\alpha)\sigma^2` that belongs to a
         likelihood counted :math:`\mathcal N/n` times: the same limit, nearer at any step.
     """
-    check_sampler_options(
-        step_size=step_size,
-        pseudo_population=pseudo_population,
-        observation_sd=observation_sd,
-        likelihood_weight=likelihood_weight,
-    )
+    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
     check_choice("latent", latent, get_args(Latent))
     if not 0 < alpha < 1:
         raise ValueError(f"alpha splits the observation variance, so 0 < alpha < 1, not {alpha}.")
@@ -97,11 +92,11 @@ def lktd(
     precision = likelihood_weight / (alpha * observation_sd**2)
     analysis_variance = 2 * (1 - alpha) * observation_sd**2  # R_t
 
-    def step(key: Array, state: ChainState, data: Any) -> tuple[ChainState, Info]:
+    def step(key: Array, state: ChainState, data: Tree) -> tuple[ChainState, Info]:
         observed = measurement.observe(state.params, data)  # r_t
         ratio = observed.shape[0] / pseudo_population  # n / N
 
-        def iterate(phi: tuple[Params, Array], inputs: tuple[Array, Array]) -> Any:
+        def iterate(phi: tuple[Params, Array], inputs: tuple[Array, Array]) -> Tree:
             theta, xi = phi
             key_k, eps = inputs
             h, pull_back = jax.vjp(lambda params: measurement.predict(params, data), theta)
@@ -119,7 +114,7 @@ def lktd(
             return (theta, xi.astype(observed.dtype)), observed - h
 
         eps_t = step_at(state.updates)
-        inputs = (jax.random.split(key, inner_iterations), eps_t * shrink)
+        inputs = (jax.random.split(key, inner_iterations), jnp.asarray(eps_t * shrink))
         (params, _), residuals = jax.lax.scan(iterate, (state.params, observed), inputs)
         info = make_info(eps_t, residuals[0], residuals[-1], params)
         return ChainState(params, state.updates + 1), info
@@ -137,7 +132,7 @@ def forecast(
     prior_gradient: Params,
     likelihood_gradient: Params,
     noise: Params,
-    eps: Any,
+    eps: Scalar,
     ratio: float,
 ) -> Params:
     r"""Take the Langevin step of :math:`\theta` under the split model.
@@ -155,7 +150,7 @@ def forecast(
     return jax.tree.map(leaf, theta, prior_gradient, likelihood_gradient, noise)
 
 
-def analysis(xi: Array, observed: Array, noise: Array, eps: Any, variance: float) -> Array:
+def analysis(xi: Array, observed: Array, noise: Array, eps: Scalar, variance: float) -> Array:
     r"""Take the Kalman step of :math:`\xi` towards the observation.
 
     .. math:: \xi^a = \xi^f + \frac{\epsilon}{\epsilon + R}\,(r - \xi^f - v), \qquad
@@ -190,16 +185,11 @@ def lktd_prototype(
     parameters; the n x n system in the gain makes it a tool for understanding, not for large
     batches.
     """
-    check_sampler_options(
-        step_size=step_size,
-        pseudo_population=pseudo_population,
-        observation_sd=observation_sd,
-        likelihood_weight=likelihood_weight,
-    )
+    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
     step_at = as_schedule(step_size)
     variance = 2 * observation_sd**2 / likelihood_weight  # R_t
 
-    def step(key: Array, state: ChainState, data: Any) -> tuple[ChainState, Info]:
+    def step(key: Array, state: ChainState, data: Tree) -> tuple[ChainState, Info]:
         observed = measurement.observe(state.params, data)
         ratio = observed.shape[0] / pseudo_population
         eps = step_at(state.updates)

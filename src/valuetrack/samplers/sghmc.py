@@ -5,7 +5,7 @@ Three forms of one algorithm, told apart by when the velocity is forgotten.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from valuetrack.samplers.base import (
     scaled_posterior_gradient,
 )
 from valuetrack.schedules import Schedule, as_schedule, inner_decay
-from valuetrack.types import Array, Params
+from valuetrack.types import Array, Params, Tree
 
 Momentum = Literal["carried", "restarted", "none"]
 """When the velocity is forgotten, see :func:`sghmc`."""
@@ -45,10 +45,10 @@ def sghmc(
     pseudo_population: float,
     observation_sd: float,
     friction: float = 0.1,
+    momentum: Momentum = "carried",
     inner_iterations: int = 5,
     inner_power: float = 0.9,
     likelihood_weight: float = 1.0,
-    momentum: Momentum = "carried",
 ) -> Sampler:
     r"""Build the SGHMC sampler.
 
@@ -74,12 +74,7 @@ def sghmc(
     inner_power, likelihood_weight
         As in :func:`~valuetrack.samplers.sgld.sgld`.
     """
-    check_sampler_options(
-        step_size=step_size,
-        pseudo_population=pseudo_population,
-        observation_sd=observation_sd,
-        likelihood_weight=likelihood_weight,
-    )
+    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
     check_choice("momentum", momentum, get_args(Momentum))
     if not 0 < friction <= 1:
         raise ValueError(f"friction must lie in (0, 1], not {friction}.")
@@ -94,14 +89,14 @@ def sghmc(
         params = as_arrays(params)
         return SGHMCState(params, jnp.int32(0), jax.tree.map(jnp.zeros_like, params))
 
-    def step(key: Array, state: SGHMCState, data: Any) -> tuple[SGHMCState, Info]:
+    def step(key: Array, state: SGHMCState, data: Tree) -> tuple[SGHMCState, Info]:
         observed = measurement.observe(state.params, data)
         ratio = observed.shape[0] / pseudo_population  # n / N
         velocity = state.velocity
         if momentum != "carried":
             velocity = jax.tree.map(jnp.zeros_like, velocity)
 
-        def iterate(chain: tuple[Params, Params], inputs: tuple[Array, Array]) -> Any:
+        def iterate(chain: tuple[Params, Params], inputs: tuple[Array, Array]) -> Tree:
             theta, velocity = chain
             key_k, eps = inputs
             gradient, residual = scaled_posterior_gradient(
@@ -118,7 +113,7 @@ def sghmc(
             return (jax.tree.map(jnp.add, theta, velocity), velocity), residual
 
         eps_t = step_at(state.updates)
-        inputs = (jax.random.split(key, inner_iterations), eps_t * shrink)
+        inputs = (jax.random.split(key, inner_iterations), jnp.asarray(eps_t * shrink))
         (params, velocity), residuals = jax.lax.scan(iterate, (state.params, velocity), inputs)
         info = make_info(eps_t, residuals[0], residuals[-1], params)
         return SGHMCState(params, state.updates + 1, velocity), info

@@ -2,8 +2,6 @@ r"""SGLD: stochastic gradient Langevin dynamics in the paper's frame (appendix).
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -20,7 +18,7 @@ from valuetrack.samplers.base import (
     scaled_posterior_gradient,
 )
 from valuetrack.schedules import Schedule, as_schedule, inner_decay
-from valuetrack.types import Array, Params
+from valuetrack.types import Array, Params, Tree
 
 
 def sgld(
@@ -45,26 +43,21 @@ def sgld(
     :func:`~valuetrack.samplers.lktd.lktd`; ``likelihood_weight`` is a factor on the gradient of
     the log-likelihood.
     """
-    check_sampler_options(
-        step_size=step_size,
-        pseudo_population=pseudo_population,
-        observation_sd=observation_sd,
-        likelihood_weight=likelihood_weight,
-    )
+    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
     step_at = as_schedule(step_size)
     shrink = inner_decay(inner_iterations, inner_power)
     precision = likelihood_weight / observation_sd**2
 
-    def step(key: Array, state: ChainState, data: Any) -> tuple[ChainState, Info]:
+    def step(key: Array, state: ChainState, data: Tree) -> tuple[ChainState, Info]:
         observed = measurement.observe(state.params, data)
         ratio = observed.shape[0] / pseudo_population  # n / N
 
         def iterate(theta: Params, inputs: tuple[Array, Array]) -> tuple[Params, Array]:
-            key_k, eps = inputs
             gradient, residual = scaled_posterior_gradient(
                 measurement, prior, theta, data, observed,
                 count=state.updates, ratio=ratio, precision=precision,
             )  # fmt: skip
+            key_k, eps = inputs
             noise = gaussian_like(key_k, theta)
 
             def move(p: Array, g: Array, w: Array) -> Array:
@@ -73,7 +66,7 @@ def sgld(
             return jax.tree.map(move, theta, gradient, noise), residual
 
         eps_t = step_at(state.updates)
-        inputs = (jax.random.split(key, inner_iterations), eps_t * shrink)
+        inputs = (jax.random.split(key, inner_iterations), jnp.asarray(eps_t * shrink))
         params, residuals = jax.lax.scan(iterate, state.params, inputs)
         info = make_info(eps_t, residuals[0], residuals[-1], params)
         return ChainState(params, state.updates + 1), info

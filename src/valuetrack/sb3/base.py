@@ -16,20 +16,13 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, Schedule
 from stable_baselines3.common.utils import LinearSchedule
 
-from valuetrack.api.agent import Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.estimate import Estimate
 from valuetrack.replay import host_transitions
 from valuetrack.sb3.learner import ModelLearner
-from valuetrack.sb3.names import (
-    COUNTS,
-    SHARES,
-    check_count,
-    check_names,
-    check_share,
-    option_defaults,
-)
+from valuetrack.sb3.names import check_names, check_numbers, option_defaults
 from valuetrack.sb3.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, ValuePolicy
-from valuetrack.types import NDArray, Transition
+from valuetrack.types import Json, NDArray, Transition
 
 UPDATES_PER_CALL = 64
 """How many updates one compiled call makes at most; their batches are in memory together."""
@@ -76,7 +69,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         "CnnPolicy": CnnPolicy,
         "MultiInputPolicy": MultiInputPolicy,
     }
-    agent: ClassVar[type[Agent[Any]]]
+    agent: ClassVar[type[AnyAgent]]
     """valuetrack's own class of this algorithm: its name, its options, its learner."""
 
     policy: ValuePolicy
@@ -91,20 +84,20 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         buffer_size: int = 50_000,
         learning_starts: int = 1_000,
         batch_size: int = 64,
-        gamma: float = 0.99,
         train_freq: int | tuple[int, str] = 4,
         gradient_steps: int = 1,
-        replay_buffer_class: type[ReplayBuffer] | None = None,
-        replay_buffer_kwargs: dict[str, Any] | None = None,
-        optimize_memory_usage: bool = False,
         n_steps: int = 1,
+        gamma: float = 0.99,
         target_update_interval: int = 200,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: Json | None = None,
+        optimize_memory_usage: bool = False,
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
+        policy_kwargs: Json | None = None,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
-        policy_kwargs: dict[str, Any] | None = None,
         verbose: int = 0,
         seed: int | None = None,
         device: torch.device | str = "auto",
@@ -112,33 +105,20 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         **options: Any,
     ) -> None:
         del device
+        # SB3's base class takes most of these under the same name.
+        theirs = inspect.signature(OffPolicyAlgorithm).parameters
+        given: Json = {name: value for name, value in locals().items() if name in theirs}
         self.algorithm = self.agent.name
         defaults = option_defaults(self.agent.options_type)
         check_names(options, defaults, type(self).__name__)
         # One attribute each, so that SB3 saves them and `load(path, step_size=...)` changes them.
         self.__dict__.update(defaults | options)
         super().__init__(
-            policy,
-            env,
+            **given,
             learning_rate=0.0,  # there is no optimiser
-            buffer_size=buffer_size,
-            learning_starts=learning_starts,
-            batch_size=batch_size,
             tau=1.0,
-            gamma=gamma,
-            train_freq=train_freq,
-            gradient_steps=gradient_steps,
-            replay_buffer_class=replay_buffer_class,
-            replay_buffer_kwargs=replay_buffer_kwargs,
-            optimize_memory_usage=optimize_memory_usage,
-            n_steps=n_steps,
-            policy_kwargs=policy_kwargs,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            verbose=verbose,
             device="cpu",
             support_multi_env=True,
-            seed=seed,
             sde_support=False,
             supported_action_spaces=(spaces.Discrete,),
         )
@@ -262,19 +242,16 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
 
     def _check_options(self) -> None:
         """Refuse what SB3 would accept but cannot work, and files of another algorithm."""
-        name = type(self).__name__
         if self.algorithm != self.agent.name:
             saved = self.algorithm.upper()
             raise RuntimeError(f"The file holds {saved}: load it with valuetrack.sb3.{saved}.load.")
         if not issubclass(self.policy_class, ValuePolicy):
             raise ValueError(
-                f"{name} takes the policies of valuetrack.sb3, {', '.join(self.policy_aliases)}, "
-                f"not {self.policy_class.__name__}, whose network is PyTorch's."
+                f"{type(self).__name__} takes the policies of valuetrack.sb3, "
+                f"{', '.join(self.policy_aliases)}, not {self.policy_class.__name__}, whose "
+                "network is PyTorch's."
             )
-        for share in SHARES:
-            check_share(name, share, getattr(self, share))
-        for count in COUNTS:
-            check_count(name, count, getattr(self, count))
+        check_numbers(self)
 
     def _on_step(self) -> None:
         """After every step, refresh the target network if it is due, and lower epsilon."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from valuetrack import posterior, rng
-from valuetrack.api.agent import Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.estimate import INITIAL, Estimate
 from valuetrack.api.options import Options
 from valuetrack.api.queries import Queries
@@ -31,32 +31,17 @@ KEY, THINNING = "key", "thinning"
 
 
 class ModelState(NamedTuple):
-    """Everything that updates need and change.
-
-    Attributes
-    ----------
-    learned
-        The current sample, the target network, the pool of parameter samples.
-    key
-        The random key from which every update derives its own.
-    """
+    """Everything that updates need and change."""
 
     learned: Learned
     key: Array
+    """The random key from which every update derives its own."""
 
 
 class Compiled:
-    """The functions of an agent, each compiled on first use.
+    """The functions of an agent in a task, each compiled on first use."""
 
-    Parameters
-    ----------
-    agent, options
-        The algorithm.
-    task
-        The shape of observations, and the number of actions.
-    """
-
-    def __init__(self, agent: type[Agent[Any]], task: Task, options: Options) -> None:
+    def __init__(self, agent: type[AnyAgent], task: Task, options: Options) -> None:
         self.agent, self.task, self.options = agent, task, options
         self.learner = agent.build(task, options)
         self.pool_size, self.thinning = pool_of(options, self.learner, seeds=1)
@@ -100,14 +85,8 @@ class ModelLearner:
     """An agent's state, and what can be asked of it.
 
     It has ``state_dict`` and ``load_state_dict`` as PyTorch's modules do, so that SB3 saves, loads
-    and exchanges it like one of its own networks.
-
-    Parameters
-    ----------
-    functions
-        The agent's functions.
-    seed
-        Of the first parameters and all noise.
+    and exchanges it like one of its own networks. ``seed`` is that of the first parameters and of
+    all noise.
     """
 
     def __init__(self, functions: Compiled, seed: int) -> None:

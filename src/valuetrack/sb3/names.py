@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import numbers
 from collections.abc import Iterable
-from typing import Any
 
 from valuetrack.api.options import Options
+from valuetrack.types import Json
 
 NO_NEXT_ACTION = "SB3's replay buffer does not keep the next action, so the form is Q-learning's"
 
@@ -22,6 +22,7 @@ NAMED_BY_SB3 = {
     "exploration_initial": "SB3 calls it exploration_initial_eps",
     "exploration_final": "SB3 calls it exploration_final_eps",
     "exploration_steps": "give exploration_fraction, a share of the training",
+    "random_warmup": "SB3 always acts at random before learning_starts",
     "environments": "pass a VecEnv with that many environments",
     "hidden": "give policy_kwargs=dict(net_arch=[...])",
     "activation": "give policy_kwargs=dict(activation_fn=...)",
@@ -39,7 +40,7 @@ SHARES = ("gamma", "exploration_fraction", "exploration_initial_eps", "explorati
 COUNTS = ("batch_size", "buffer_size", "target_update_interval")
 
 
-def option_defaults(kind: type[Options]) -> dict[str, Any]:
+def option_defaults(kind: type[Options]) -> Json:
     """Return the options that keep valuetrack's name here, with their defaults."""
     return {
         name: field.default for name, field in kind.model_fields.items() if name not in NAMED_BY_SB3
@@ -49,22 +50,10 @@ def option_defaults(kind: type[Options]) -> dict[str, Any]:
 def check_names(
     given: Iterable[str], known: Iterable[str], algorithm: str, *, only_mistakes: bool = False
 ) -> None:
-    """Refuse options that do not exist, and say what to write instead.
+    """Refuse options that do not exist, as Python does, and say what to write instead.
 
-    Parameters
-    ----------
-    given, known
-        Names of options.
-    algorithm
-        Whose options they are.
-    only_mistakes
-        Let through names that resemble no option: at loading, SB3 lets users replace any
-        attribute of a model.
-
-    Raises
-    ------
-    TypeError
-        As Python does for an unknown keyword.
+    ``only_mistakes`` lets through names that resemble no option: at loading, SB3 lets users
+    replace any attribute of a model.
     """
     known = list(known)
     for name in given:
@@ -77,13 +66,16 @@ def check_names(
         raise TypeError(f"valuetrack.sb3.{algorithm} has no {name!r}; {hint}")
 
 
-def check_share(algorithm: str, name: str, value: object) -> None:
-    """Refuse a number outside [0, 1], which SB3 would accept."""
-    if not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
-        raise ValueError(f"{algorithm}'s {name} lies between 0 and 1, and {value!r} does not.")
-
-
-def check_count(algorithm: str, name: str, value: object) -> None:
-    """Refuse anything but a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
-        raise ValueError(f"{algorithm}'s {name} is a whole number of at least 1, not {value!r}.")
+def check_numbers(model: object) -> None:
+    """Refuse shares outside [0, 1] and counts below 1, which SB3 would accept."""
+    algorithm = type(model).__name__
+    for name in SHARES:
+        value = getattr(model, name)
+        if not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
+            raise ValueError(f"{algorithm}'s {name} lies between 0 and 1, and {value!r} does not.")
+    for name in COUNTS:
+        value = getattr(model, name)
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
+            raise ValueError(
+                f"{algorithm}'s {name} is a whole number of at least 1, not {value!r}."
+            )

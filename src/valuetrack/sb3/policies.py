@@ -16,7 +16,7 @@ from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 
-from valuetrack.api.agent import Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.estimate import Estimate
 from valuetrack.api.options import parse
 from valuetrack.envs.gym.encoders import Encoder
@@ -25,7 +25,7 @@ from valuetrack.learner import Task
 from valuetrack.networks import ACTIVATIONS
 from valuetrack.registry import agent_type
 from valuetrack.sb3.learner import ModelLearner, compiled
-from valuetrack.types import NDArray
+from valuetrack.types import Json, NDArray
 
 Space = spaces.Space[Any]
 
@@ -73,8 +73,8 @@ class ValuePolicy(BasePolicy):
         convolutions: Sequence[Sequence[int]] | None = None,
         normalize_images: bool = True,
         agent: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **others: Any,
+        options: Json | None = None,
+        **others: object,
     ) -> None:
         if others:
             raise TypeError(
@@ -100,7 +100,7 @@ class ValuePolicy(BasePolicy):
         """The shape of encoded observations, and the number of actions."""
         return Task(self.inputs.shape, self.inputs.is_image, action_count(self.action_space))
 
-    def start(self, agent: type[Agent[Any]], options: Mapping[str, Any], seed: int) -> None:
+    def start(self, agent: type[AnyAgent], options: Json, seed: int) -> None:
         """Start to learn as an agent with these options and this policy's network."""
         own = {"activation": self.activation, "convolutions": self.convolutions}
         hidden = {} if self.net_arch is None else {"hidden": self.net_arch}
@@ -134,13 +134,13 @@ class ValuePolicy(BasePolicy):
         """Return the best actions of the current sample."""
         return self._predict(obs, deterministic)
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+    def state_dict(self, *args: object, **kwargs: object) -> dict[str, torch.Tensor]:  # type: ignore[override]
         """Return the learner's state, with all parameters."""
         del args, kwargs  # where PyTorch would put it
         return self.learner.state_dict()
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+        self, state_dict: Mapping[str, torch.Tensor], strict: bool = True, assign: bool = False
     ) -> None:
         """Take over a learner's state."""
         del assign  # PyTorch's way to keep the given tensors
@@ -158,7 +158,7 @@ class ValuePolicy(BasePolicy):
         chosen = self.learner.greedy(self.encode(observation))
         return torch.from_numpy(chosen.astype(np.int64) + self.first_action)
 
-    def _get_constructor_parameters(self) -> dict[str, Any]:
+    def _get_constructor_parameters(self) -> Json:
         """Return what ``save`` writes besides the state."""
         functions = self.learner.functions
         return {
@@ -230,11 +230,12 @@ def _check_axes(space: Space) -> None:
         )
 
 
-def _widths(net_arch: Any) -> tuple[int, ...]:
-    is_list = isinstance(net_arch, Sequence) and not isinstance(net_arch, str)
-    if not is_list or not all(isinstance(w, numbers.Integral) and int(w) > 0 for w in net_arch):
-        raise ValueError(f"net_arch is a list of layer widths such as [256, 256], not {net_arch}.")
-    return tuple(map(int, net_arch))
+def _widths(net_arch: object) -> tuple[int, ...]:
+    if isinstance(net_arch, Sequence):
+        widths = [int(w) for w in net_arch if isinstance(w, numbers.Integral) and int(w) > 0]
+        if len(widths) == len(net_arch) and not isinstance(net_arch, str):
+            return tuple(widths)
+    raise ValueError(f"net_arch is a list of layer widths such as [256, 256], not {net_arch}.")
 
 
 def _activation(activation: str | type[torch.nn.Module]) -> str:

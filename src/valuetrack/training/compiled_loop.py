@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,56 +26,41 @@ from valuetrack.measurement import discount_of
 from valuetrack.replay import DeviceRing, Layout, Rows
 from valuetrack.training.trainer import Clock, Settings, Trace
 from valuetrack.training.update import Learned, start, update
-from valuetrack.types import Array, Transition
+from valuetrack.types import Array, Scalar, Transition, Tree
+
+JaxEnvironment = Environment[Tree]
+"""An environment whose states are any pytree."""
+NOTHING: Tree = ()
+"""In place of a part of the state that stays behind."""
 
 
 class SeedState(NamedTuple):
-    """What one seed carries through the loop.
-
-    Attributes
-    ----------
-    key
-        The seed's random key.
-    env, action
-        The environments' states, and the action already chosen in each.
-    learned
-        The learner, its pool, and whether it has diverged.
-    replay
-        A ring of transitions; on-policy it holds those of one cycle.
-    values
-        The tracked values after the last updates, (room, heads, states, actions).
-    episode_return
-        The rewards of the running episode so far, in each environment.
-    """
+    """What one seed carries through the loop."""
 
     key: Array
-    env: Any
+    env: Tree
     action: Array
+    """The environments' states, and the action already chosen in each."""
     learned: Learned
     replay: Rows
+    """A ring of transitions; on-policy it holds those of one cycle."""
     values: Array
+    """The tracked values after the last updates, (room, heads, states, actions)."""
     episode_return: Array
+    """The rewards of the running episode so far, in each environment."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """The training loop of one seed as pure functions, to be mapped over many.
+    """The training loop of one seed as pure functions, to be mapped over many."""
 
-    Parameters
-    ----------
-    env, learner, settings
-        Who learns where, and how acting and learning take turns.
-    tracked
-        The observations at which the learner's values are recorded after every update.
-    room
-        For how many updates there is room in the ring of tracked values.
-    """
-
-    env: Environment[Any]
+    env: JaxEnvironment
     learner: Learner
     settings: Settings
     tracked: Array
+    """The observations at which the learner's values are recorded after every update."""
     room: int = 1
+    """For how many updates there is room in the ring of tracked values."""
 
     def init(self, key: Array) -> SeedState:
         """Start a seed: a fresh learner in fresh environments."""
@@ -97,21 +82,21 @@ class Loop:
         )
 
     def collect(
-        self, seed: SeedState, trace: Trace, clock: Clock, cycles: Any
+        self, seed: SeedState, trace: Trace, clock: Clock, cycles: Scalar
     ) -> tuple[SeedState, Trace]:
         """Run cycles that only fill the replay memory; their number may be traced."""
         return self._run(seed, trace, clock, cycles, learn=False)
 
     def train(
-        self, seed: SeedState, trace: Trace, clock: Clock, cycles: Any
+        self, seed: SeedState, trace: Trace, clock: Clock, cycles: Scalar
     ) -> tuple[SeedState, Trace]:
         """Run cycles that end with updates; their number may be traced."""
         return self._run(seed, trace, clock, cycles, learn=True)
 
     def _run(
-        self, seed: SeedState, trace: Trace, clock: Clock, cycles: Any, *, learn: bool
+        self, seed: SeedState, trace: Trace, clock: Clock, cycles: Scalar, *, learn: bool
     ) -> tuple[SeedState, Trace]:
-        def body(_: Any, carry: tuple[SeedState, Clock, Trace]) -> tuple[SeedState, Clock, Trace]:
+        def body(_: Array, carry: tuple[SeedState, Clock, Trace]) -> tuple[SeedState, Clock, Trace]:
             seed, clock, total = carry
             seed, trace = self._cycle(seed, clock, learn=learn)
             updates = self.settings.updates_per_cycle if learn else 0
@@ -140,11 +125,11 @@ class Loop:
         return seed, trace
 
     def _act(
-        self, seed: SeedState, uniforms: Array, first_step: Any
+        self, seed: SeedState, uniforms: Array, first_step: Scalar
     ) -> tuple[SeedState, Rows, Trace]:
         """Take the steps of a cycle, during which the learner does not change."""
 
-        def body(carry: tuple[Any, Array, Array], inputs: tuple[Array, Array]) -> Any:
+        def body(carry: tuple[Tree, Array, Array], inputs: tuple[Array, Array]) -> Tree:
             env, action, so_far = carry
             env, action, row, reward, over = self._step(seed.learned.learner, env, action, *inputs)
             so_far = so_far + reward
@@ -164,8 +149,8 @@ class Loop:
         return seed._replace(env=env, action=action, episode_return=so_far), rows, trace
 
     def _step(
-        self, learner: LearnerState, env: Any, action: Array, uniforms: Array, step: Array
-    ) -> tuple[Any, Array, Rows, Array, Array]:
+        self, learner: LearnerState, env: Tree, action: Array, uniforms: Array, step: Array
+    ) -> tuple[Tree, Array, Rows, Array, Array]:
         """Step every environment once; start a new episode where one is over."""
         count = self.settings.environments
         drawn = self._split(uniforms)
@@ -176,20 +161,23 @@ class Loop:
         # which is a fresh start if the episode is over: both in one pass through the network.
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), after.state, fresh)
         actions = self._choose(learner, both, jnp.tile(drawn.policy, (2, 1)), step)
+        next_mask, next_action = jax.vmap(self.env.action_mask)(after.state), actions[:count]
+        if self.learner.policy is not None:  # the behaviour may explore beside it
+            next_action = self.learner.policy(after.observation, next_mask, drawn.policy)
         transition = Transition(
             observation=jax.vmap(self.env.observe)(env),
             action=action,
             reward=after.reward,
             discount=discount_of(self.settings.discount, after.terminated),
             next_observation=after.observation,
-            next_action=actions[:count],
-            next_mask=jax.vmap(self.env.action_mask)(after.state),
+            next_action=next_action,
+            next_mask=next_mask,
         )
         go_on = jax.tree.map(lambda f, s: jnp.where(_like(over, f), f, s), fresh, after.state)
         action = jnp.where(over, actions[count:], actions[:count])
         return go_on, action, self.ring.pack(transition), after.reward, over
 
-    def _choose(self, learner: LearnerState, env: Any, uniforms: Array, step: Array) -> Array:
+    def _choose(self, learner: LearnerState, env: Tree, uniforms: Array, step: Array) -> Array:
         observation = jax.vmap(self.env.observe)(env)
         mask = jax.vmap(self.env.action_mask)(env)
         epsilon = self.settings.exploration(step)
@@ -204,7 +192,7 @@ class Loop:
         on_policy = settings.replay_capacity is None
         newest = ring.newest(memory, writes) if on_policy else None
 
-        def update_once(carry: tuple[SeedState, Array], inputs: tuple[Array, Array]) -> Any:
+        def update_once(carry: tuple[SeedState, Array], inputs: tuple[Array, Array]) -> Tree:
             seed, done = carry
             update_key, uniforms = inputs
             batch = ring.draw(memory, uniforms, writes) if newest is None else newest
@@ -212,8 +200,7 @@ class Loop:
             return (seed, done + 1), residual
 
         # The memory does not change meanwhile, and carried through the scan it would be copied.
-        nothing: Any = ()
-        begin: Any = (seed._replace(replay=nothing), clock.updates)
+        begin: Tree = (seed._replace(replay=NOTHING), clock.updates)
         if settings.updates_per_cycle == 1:
             (seed, _), residual = update_once(begin, (key, uniforms[0]))
         else:
@@ -251,7 +238,7 @@ class Loop:
         return _Uniforms(*jnp.split(uniforms, ends, axis=-1))
 
 
-def layout(env: Environment[Any]) -> Layout:
+def layout(env: JaxEnvironment) -> Layout:
     """Return what the transitions of an environment look like on the device."""
     dtype = jax.dtypes.canonicalize_dtype(env.observation_dtype)
     return Layout(tuple(env.observation_shape), np.dtype(dtype), env.num_actions)

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from valuetrack import rng
-from valuetrack.envs.base import Environment
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.learner import Learner
-from valuetrack.replay import Rows
-from valuetrack.training.compiled_loop import Loop, SeedState
-from valuetrack.training.grouped_trainer import GroupedTrainer
+from valuetrack.training.compiled_loop import NOTHING, JaxEnvironment, Loop, SeedState, layout
 from valuetrack.training.seed_groups import Program
 from valuetrack.training.trainer import (
-    COUNT_LIMIT,
     LEARNED,
     TRACE,
     Clock,
     Settings,
     Trace,
+    Trainer,
     read_clock,
     read_trace,
 )
@@ -39,23 +35,13 @@ IN_LOOP = ("key", "action", "episode_return")
 """What a seed carries besides its environments, its replay memory and what it has learned."""
 
 
-class CompiledTrainer(GroupedTrainer):
-    """Seeds that learn side by side in an environment written in JAX.
-
-    It is a :class:`~valuetrack.training.trainer.Trainer`, which says what its methods do.
-
-    Parameters
-    ----------
-    learner, settings, env
-        Who learns where, and how acting and learning take turns.
-    seeds
-        The seeds.
-    """
+class CompiledTrainer(Trainer):
+    """Seeds that learn side by side in an environment written in JAX."""
 
     def __init__(
-        self, learner: Learner, settings: Settings, env: Environment[Any], seeds: Sequence[int]
+        self, learner: Learner, settings: Settings, env: JaxEnvironment, seeds: Sequence[int]
     ) -> None:
-        super().__init__(learner, settings, seeds)
+        super().__init__(learner, settings, layout(env), seeds)
         self.env = env
         self._compile(None)
         start = self._groups.compile(lambda seed: self.loop.init(rng.key(seed)))
@@ -70,13 +56,12 @@ class CompiledTrainer(GroupedTrainer):
     def longest_run(self) -> int:
         """How many cycles one run may have without losing tracked values."""
         if not len(self.loop.tracked):
-            return COUNT_LIMIT - 1
+            return super().longest_run
         return self.loop.room // self.settings.updates_per_cycle
 
     def track(self, observations: NDArray | None) -> None:
         """Return the values at these observations from now on; ``None`` for no values."""
-        before = np.asarray(self.loop.tracked)
-        if np.array_equal(self._encoded(observations), before):
+        if np.array_equal(self._encoded(observations), np.asarray(self.loop.tracked)):
             return
         self._compile(observations)
         values = jax.eval_shape(self.loop.init, rng.key(0)).values
@@ -84,19 +69,12 @@ class CompiledTrainer(GroupedTrainer):
         pairs = zip(self._states, room, strict=True)
         self._states = [state._replace(values=part) for state, part in pairs]
 
-    def _encoded(self, observations: NDArray | None) -> NDArray:
-        dtype = self.env.observation_dtype
-        if observations is None:
-            return np.zeros((0, *self.env.observation_shape), dtype)
-        return np.asarray(observations, dtype)
-
     def _compile(self, observations: NDArray | None) -> None:
         room = 1 if observations is None else max(TRACKED_UPDATES, self.settings.updates_per_cycle)
         tracked = jnp.asarray(self._encoded(observations))
         self.loop = Loop(self.env, self.learner, self.settings, tracked, room)
-        axes: Any = {"in_axes": (0, 0, None, None), "out_axes": (0, 0)}
         self._collect, self._train = (
-            self._groups.compile(run, **axes, donate_argnums=0)
+            self._groups.compile(run, in_axes=(0, 0, None, None), donate_argnums=0)
             for run in (self.loop.collect, self.loop.train)
         )
 
@@ -161,7 +139,7 @@ class CompiledTrainer(GroupedTrainer):
         )
         if replay:
             rings = self.loop.ring.restore(arrays, len(self.seeds), clock.remembered)
-            memories: list[Rows] = self._groups.split(jax.tree.map(jnp.asarray, rings))
+            memories = self._groups.split(jax.tree.map(jnp.asarray, rings))
         else:
             memories = [part.replay for part in self._states]
             clock = clock._replace(emptied=clock.cycles)
@@ -180,10 +158,9 @@ class CompiledTrainer(GroupedTrainer):
 
     def _without_rings(self) -> SeedState:
         """Return what the seeds carry, each leaf with a leading axis, but for the large rings."""
-        nothing: Any = ()
-        states = [state._replace(replay=nothing, values=nothing) for state in self._states]
-        joined: SeedState = self._groups.join(states)
-        return joined
+        return self._groups.join(
+            [state._replace(replay=NOTHING, values=NOTHING) for state in self._states]
+        )
 
 
 def _joined(parts: Sequence[NDArray]) -> NDArray:

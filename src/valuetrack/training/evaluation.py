@@ -1,8 +1,9 @@
-"""Episodes played greedily, to see how good a policy is."""
+"""Episodes played greedily, or by a given policy, to see how good it is."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +11,13 @@ import numpy as np
 
 from valuetrack import rng
 from valuetrack.envs.base import Environment
-from valuetrack.envs.gym.vectorised import VectorisedEnvs
+from valuetrack.envs.gym.vectorised import Observed, VectorisedEnvs
 from valuetrack.learner import Learner, LearnerState
-from valuetrack.policies import greedy, masked_max
-from valuetrack.types import Array
+from valuetrack.policies import NO_POLICY, greedy, masked_max, select
+from valuetrack.types import Array, NDArray, Scalar, Tree
+
+Choose = Callable[[Observed], tuple[NDArray, NDArray]]
+"""What is observed on the host -> the actions, and their values."""
 
 
 def values_key() -> Array:
@@ -31,12 +35,13 @@ class Episodes(NamedTuple):
     discounted_returns
         The discounted sum, up to where an episode ended or was cut off.
     start_values
-        What was expected of it: the largest legal Q-value where it began.
+        What was expected of it: the largest legal Q-value where it began, or the value of the given
+        policy.
     """
 
-    returns: Any
-    discounted_returns: Any
-    start_values: Any
+    returns: Tree
+    discounted_returns: Tree
+    start_values: Tree
 
 
 def greedy_choice(
@@ -50,10 +55,24 @@ def greedy_choice(
     return greedy(values, mask), masked_max(values, mask)
 
 
+def choice(
+    learner: Learner, state: LearnerState, observation: Array, mask: Array, uniforms: Array
+) -> tuple[Array, Array]:
+    """Return the action of the given policy and its value, V(s) where there is but one per state.
+
+    Without a given policy it is the greedy one.
+    """
+    if learner.policy is None:
+        return greedy_choice(learner, state, observation, mask)
+    action = learner.policy(observation, mask, uniforms)
+    values = jnp.mean(learner.values(values_key(), state, observation), axis=0)
+    return action, values[..., 0] if values.shape[-1] == 1 else select(values, action)
+
+
 class _Played(NamedTuple):
     """Episodes under way in an environment written in JAX."""
 
-    envs: Any
+    envs: Tree
     returns: Array
     discounted: Array
     over: Array
@@ -61,36 +80,44 @@ class _Played(NamedTuple):
 
 
 def evaluate_compiled(
-    env: Environment[Any],
+    env: Environment[Tree],
     learner: Learner,
     state: LearnerState,
     key: Array,
     episodes: int,
     *,
     limit: int,
-    discount: Array | float,
+    discount: Scalar,
 ) -> Episodes:
     """Play episodes in an environment written in JAX.
 
-    An episode longer than ``limit`` steps counts with what it has by then.
+    An episode longer than ``limit`` steps counts with what it has by then. Where a given policy
+    has no legal action to offer, the returns are NaN.
     """
     reset_key, step_key = jax.random.split(key)
     start = jax.vmap(env.reset)(jax.random.uniform(reset_key, (episodes, env.reset_uniforms)))
 
-    def choose(envs: Any) -> tuple[Array, Array]:
+    of_policy = 0 if learner.policy is None else learner.acting_uniforms
+
+    def draw(step: Array) -> tuple[Array, Array]:
+        drawn = jax.random.fold_in(step_key, step)
+        uniforms = jax.random.uniform(drawn, (episodes, env.step_uniforms + of_policy))
+        for_env, for_policy = jnp.split(uniforms, [env.step_uniforms], axis=-1)
+        return for_env, for_policy
+
+    def choose(envs: Tree, uniforms: Array) -> tuple[Array, Array]:
         observation, mask = jax.vmap(env.observe)(envs), jax.vmap(env.action_mask)(envs)
-        return greedy_choice(learner, state, observation, mask)
+        return choice(learner, state, observation, mask, uniforms)
 
     def goes_on(played: _Played) -> Array:
         return ~jnp.all(played.over) & (played.step < limit)
 
     def body(played: _Played) -> _Played:
-        action, _ = choose(played.envs)
-        drawn = jax.random.fold_in(step_key, played.step)
-        after = jax.vmap(env.step)(
-            played.envs, action, jax.random.uniform(drawn, (episodes, env.step_uniforms))
-        )
-        reward = jnp.where(played.over, 0.0, after.reward)
+        for_env, for_policy = draw(played.step)
+        action, _ = choose(played.envs, for_policy)
+        after = jax.vmap(env.step)(played.envs, action, for_env)
+        paid = jnp.where(action == NO_POLICY, jnp.nan, after.reward)
+        reward = jnp.where(played.over, 0.0, paid)
         return _Played(
             after.state,
             played.returns + reward,
@@ -102,16 +129,22 @@ def evaluate_compiled(
     none = jnp.zeros(episodes)
     nothing = _Played(start, none, none, jnp.zeros(episodes, bool), jnp.int32(0))
     played = jax.lax.while_loop(goes_on, body, nothing)
-    return Episodes(played.returns, played.discounted, choose(start)[1])
+    _, start_values = choose(start, draw(jnp.int32(0))[1])
+    return Episodes(played.returns, played.discounted, start_values)
 
 
 def evaluate_on_host(
-    choose: Any, lanes: VectorisedEnvs, seeds: Any, episodes: int, *, limit: int, discount: float
+    choose: Choose,
+    lanes: VectorisedEnvs,
+    seeds: Sequence[int],
+    episodes: int,
+    *,
+    limit: int,
+    discount: float,
 ) -> Episodes:
     """Play the same number of episodes in every Gymnasium lane.
 
-    So short episodes do not count more often than long ones. ``choose`` takes observations and
-    masks, one row per lane, and returns actions and their values. An episode longer than ``limit``
+    So short episodes do not count more often than long ones. An episode longer than ``limit``
     steps counts with what it has by then, and what follows as another one.
     """
     places = lanes.reset(seeds)
@@ -119,7 +152,7 @@ def evaluate_on_host(
     played = np.zeros(lanes.count, int)
     lengths = np.zeros(lanes.count, int)
     while (played < episodes).any():
-        action, value = choose(places.observation, places.mask)
+        action, value = choose(places)
         begins = (lengths == 0) & (played < episodes)
         found.start_values[begins, played[begins]] = value[begins]
         arrived = lanes.step(action)

@@ -7,8 +7,8 @@ on the seed and on the number of the cycle alone, so that no generator needs to 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,23 +20,27 @@ from valuetrack.interrupts import Uninterrupted
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.replay import HostRing, Layout, host_transitions
-from valuetrack.training.grouped_trainer import GroupedTrainer
 from valuetrack.training.trainer import (
-    COUNT_LIMIT,
     LEARNED,
     TRACE,
     Clock,
     Settings,
+    Trainer,
     read_clock,
     read_trace,
 )
 from valuetrack.training.update import Learned, start, update
-from valuetrack.types import Array, NDArray, Params, Transition
+from valuetrack.types import AnyArray, Array, NDArray, Params, Scalar, Transition, Tree
 
 STREAM = 0x7661_6C75_6574
 """The second word of the host generators' keys, so that no other use of a seed shares a stream."""
 CYCLES_DRAWN = 16
 """For how many cycles uniform numbers are drawn at a time: a generator takes long to make."""
+
+
+HostPolicy = Callable[[Observed, NDArray, NDArray], NDArray]
+"""A given policy: (observed, rows, uniforms) -> actions, one per environment. Only those where
+``rows`` is true matter; ``uniforms`` are ``acting_uniforms`` numbers per environment."""
 
 
 class _Acting(NamedTuple):
@@ -50,31 +54,30 @@ def _acting(state: LearnerState) -> LearnerState:
     return state._replace(sampler=_Acting(state.sampler.params), target=())
 
 
-class HostTrainer(GroupedTrainer):
-    """Seeds that learn side by side in environments of their own.
+class HostTrainer(Trainer):
+    """Seeds that learn side by side in Gymnasium environments.
 
-    It is a :class:`~valuetrack.training.trainer.Trainer`, which says what its methods do.
-
-    Parameters
-    ----------
-    learner, settings
-        Who learns, and how acting and learning take turns.
-    envs
-        ``settings.environments`` environments per seed, those of one seed side by side.
-    seeds
-        The seeds.
+    ``envs`` are ``settings.environments`` environments per seed, those of one seed side by side.
+    A ``policy`` chooses the actions in place of the learner; ``settings.exploration`` lays random
+    ones over it.
     """
 
     def __init__(
-        self, learner: Learner, settings: Settings, envs: VectorisedEnvs, seeds: Sequence[int]
+        self,
+        learner: Learner,
+        settings: Settings,
+        envs: VectorisedEnvs,
+        seeds: Sequence[int],
+        policy: HostPolicy | None = None,
     ) -> None:
         if envs.count != len(seeds) * settings.environments:
             raise ValueError(
                 f"{len(seeds)} seeds with {settings.environments} environments each need "
                 f"{len(seeds) * settings.environments} environments, not {envs.count}."
             )
-        super().__init__(learner, settings, seeds)
-        self.envs = envs
+        shape, dtype = tuple(envs.encoder.shape), np.dtype(envs.encoder.dtype)
+        super().__init__(learner, settings, Layout(shape, dtype, envs.num_actions), seeds)
+        self.envs, self._policy = envs, policy
         self._owner = np.arange(envs.count) // settings.environments
         self._drawn, self._drawn_block = np.zeros(0, np.float32), -1
         # Split as in the compiled loop, so that a seed begins with the same parameters in both.
@@ -86,9 +89,7 @@ class HostTrainer(GroupedTrainer):
         self._learned: list[Learned] = self._groups.start(
             begin, [(part,) for part in self._groups.split(keys[:, 1])]
         )
-        encoder = envs.encoder
-        layout = Layout(tuple(encoder.shape), np.dtype(encoder.dtype), envs.num_actions)
-        self.replay = HostRing(layout, len(self.seeds), settings.ring_capacity)
+        self.replay = HostRing(self.layout, len(self.seeds), settings.ring_capacity)
         self._act = self._groups.compile(self._act_one, in_axes=(0, 0, 0, 0, None))
         self._compile(self._encoded(None))
         self._begin_episodes()
@@ -97,22 +98,11 @@ class HostTrainer(GroupedTrainer):
     def _parts(self) -> list[Learned]:
         return self._learned
 
-    @property
-    def longest_run(self) -> int:
-        """How many cycles one run may have; none is too long here."""
-        return COUNT_LIMIT - 1
-
     def track(self, observations: NDArray | None) -> None:
         """Return the values at these observations from now on; ``None`` for no values."""
         tracked = self._encoded(observations)
         if not np.array_equal(tracked, self.tracked):
             self._compile(tracked)
-
-    def _encoded(self, observations: NDArray | None) -> NDArray:
-        encoder = self.envs.encoder
-        if observations is None:
-            return np.zeros((0, *encoder.shape), encoder.dtype)
-        return np.asarray(observations, encoder.dtype)
 
     def _compile(self, tracked: NDArray) -> None:
         self.tracked = tracked
@@ -123,6 +113,8 @@ class HostTrainer(GroupedTrainer):
     def run(self, cycles: int) -> NDArray:
         """Run some cycles; return the tracked values."""
         results: list[tuple[list[Array], list[Array]]] = []
+        if self._broken_off:
+            self._begin_episodes()
         try:
             for _ in range(cycles):
                 policy, batches = self._uniforms()
@@ -180,14 +172,22 @@ class HostTrainer(GroupedTrainer):
         generators = [self._generator(seed, cycles, start=1) for seed in self.seeds]
         count = self.learner.acting_uniforms
         uniforms = np.stack([g.random((len(places), count), np.float32) for g in generators])
-        self.action = self._choose(self.observed, uniforms, self.steps)
+        everywhere = np.ones(self.envs.count, bool)
+        self.action, _ = self._choose(self.observed, everywhere, uniforms, self.steps)
+        self._broken_off = False
 
     def _step(self, uniforms: NDArray, step: int) -> None:
         """Step every environment once, remember it, and choose the next actions."""
+        # The environments and what is known of them agree again at the end of this function.
+        self._broken_off = True
         arrived = self.envs.step(self.action)
         over = arrived.terminated | arrived.truncated
-        action = self._choose(arrived.current, uniforms, step)
-        next_action = self._choose(arrived.next, uniforms, step) if over.any() else action
+        # Where the next step only resets, nobody takes the action at the end of an episode.
+        acting = ~over if arrived.current is arrived.next else np.ones_like(over)
+        action, next_action = self._choose(arrived.current, acting, uniforms, step)
+        if over.any():
+            _, at_end = self._choose(arrived.next, arrived.truncated, uniforms, step)
+            next_action = np.where(over, at_end, next_action)
         self._remember(arrived, next_action)
         gained = arrived.reward * arrived.is_transition
         self.returns += gained
@@ -198,6 +198,7 @@ class HostTrainer(GroupedTrainer):
             self.trace = self.trace.plus(returns=returns, episodes=self._per_seed(ended))
             self.returns[ended] = 0.0
         self.observed, self.action = arrived.current, action
+        self._broken_off = False
 
     def _per_seed(self, values: NDArray) -> NDArray:
         """Return sums over each seed's environments."""
@@ -215,13 +216,24 @@ class HostTrainer(GroupedTrainer):
         )
         self.replay.write(np.flatnonzero(arrived.is_transition), self._owner, transitions)
 
-    def _choose(self, observed: Observed, uniforms: NDArray, step: int) -> NDArray:
+    def _choose(
+        self, observed: Observed, rows: NDArray, uniforms: NDArray, step: int
+    ) -> tuple[NDArray, NDArray]:
+        """Return the actions to take, and those that SARSA counts as the next ones.
+
+        They differ where a given policy is explored around. Only those in ``rows`` matter.
+        """
+        if self._policy is not None:
+            drawn = uniforms.reshape(self.envs.count, -1)
+            own = self._policy(observed, rows, drawn)
+            return explored(own, observed.mask, drawn, self.settings.exploration(step)), own
         by_seed = (len(self.seeds), self.settings.environments)
-        seen = [part.reshape(*by_seed, *part.shape[1:]) for part in observed]
+        seen = [part.reshape(*by_seed, *part.shape[1:]) for part in observed[:2]]
         given = self._groups.split((*seen, uniforms))
         parts = zip(self._act, self._learned, given, strict=True)
         chosen = [act(_acting(one.learner), *part, np.int32(step)) for act, one, part in parts]
-        return _whole(chosen).reshape(-1)
+        actions = _whole(chosen).reshape(-1)
+        return actions, actions
 
     def _batch(self, uniforms: NDArray) -> Transition:
         """Return the batches of a cycle, (seeds, updates, batch, ...)."""
@@ -279,7 +291,7 @@ class HostTrainer(GroupedTrainer):
     ) -> tuple[Learned, Array, Array]:
         """Make the updates of a cycle for one seed."""
 
-        def update_once(carry: tuple[Learned, Array], batch: Transition) -> Any:
+        def update_once(carry: tuple[Learned, Array], batch: Transition) -> Tree:
             learned, done = carry
             update_key = jax.random.fold_in(key, done)
             learned, residual = update(
@@ -299,6 +311,19 @@ class HostTrainer(GroupedTrainer):
         return np.concatenate([np.moveaxis(_whole(parts), 0, 1) for parts in values])
 
 
-def _whole(parts: Sequence[Any]) -> NDArray:
+def explored(actions: NDArray, mask: NDArray, uniforms: NDArray, epsilon: Scalar) -> NDArray:
+    """Replace actions by random legal ones with probability epsilon.
+
+    Of the uniform numbers, the first says whether to explore, and the second where to.
+    """
+    taken = actions.copy()
+    for row in np.flatnonzero(uniforms[:, 0] < epsilon):
+        legal = np.flatnonzero(mask[row])
+        if len(legal):
+            taken[row] = legal[min(int(uniforms[row, 1] * len(legal)), len(legal) - 1)]
+    return taken
+
+
+def _whole(parts: Sequence[AnyArray]) -> NDArray:
     """Put the groups' parts together, as an array of the host."""
     return np.concatenate([np.asarray(part) for part in parts])

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from valuetrack import rng
 from valuetrack.learner import Learner
+from valuetrack.types import Array, Params, Tree
 
+OneTree = TypeVar("OneTree")
+"""A pytree, and those of its structure."""
+Function = Callable[..., Tree]
 Axes = int | None | tuple[int | None, ...]
 
 _CORES: ContextVar[int | None] = ContextVar("cores", default=None)
@@ -25,8 +30,8 @@ NUMBERS_TOGETHER = 450_000
 
 
 def over_seeds(
-    function: Callable[..., Any], count: int, *, in_axes: Axes = 0, out_axes: Axes = 0
-) -> Callable[..., Any]:
+    function: Function, count: int, *, in_axes: Axes = 0, out_axes: Axes = 0
+) -> Function:
     """Map a function over seeds like ``jax.vmap``, over the leading axis or (``None``) over none.
 
     A single seed is not mapped: with an axis of size one XLA leaves the gradients of the weights
@@ -35,12 +40,11 @@ def over_seeds(
     if count != 1:
         return jax.vmap(function, in_axes=in_axes, out_axes=out_axes)
 
-    def alone(*arguments: Any) -> Any:
-        taken = _each(_drop_axis, in_axes, arguments)
-        result = function(*taken)
+    def alone(*arguments: Tree) -> Tree:
+        result = function(*_each(jnp.squeeze, in_axes, arguments))
         if isinstance(out_axes, tuple):
-            return tuple(_each(_add_axis, out_axes, result))
-        return _each(_add_axis, (out_axes,), (result,))[0]
+            return _each(jnp.expand_dims, out_axes, result)
+        return _each(jnp.expand_dims, (out_axes,), (result,))[0]
 
     return alone
 
@@ -52,19 +56,19 @@ class Program:
     that compiles, whichever thread calls.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: jax.stages.Wrapped) -> None:
         self._function = function
-        self._compiled: Any = None
+        self._compiled: jax.stages.Compiled | None = None
 
-    def compile(self, *arguments: Any) -> None:
+    def compile(self, *arguments: Tree) -> jax.stages.Compiled:
         """Compile for such arguments, if that is not done yet."""
         if self._compiled is None:
             self._compiled = self._function.lower(*arguments).compile()
+        return self._compiled
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Tree) -> Tree:
         """Start the program; its results are yet to come."""
-        self.compile(*arguments)
-        return self._compiled(*arguments)
+        return self.compile(*arguments)(*arguments)
 
 
 class Groups:
@@ -95,22 +99,28 @@ class Groups:
         self._threads = [threads[group % len(threads)] for group in range(count)]
 
     def compile(
-        self, function: Callable[..., Any], *, in_axes: Axes = 0, out_axes: Axes = 0, **jit: Any
+        self,
+        function: Function,
+        *,
+        in_axes: Axes = 0,
+        out_axes: Axes = 0,
+        donate_argnums: int | tuple[int, ...] = (),
     ) -> list[Program]:
-        """Return the program of each group; ``jit`` are options of ``jax.jit``."""
-        programs = {
-            size: Program(
+        """Return the program of each group; the arguments are those of ``vmap`` and ``jit``."""
+        on_cpu = jax.default_backend() == "cpu"
+        programs = {}
+        for size in set(self.sizes):
+            mapped = over_seeds(function, size, in_axes=in_axes, out_axes=out_axes)
+            programs[size] = Program(
                 jax.jit(
-                    over_seeds(function, size, in_axes=in_axes, out_axes=out_axes),
-                    compiler_options=_one_thread(),
-                    **jit,
+                    mapped,
+                    donate_argnums=donate_argnums,
+                    compiler_options={"xla_cpu_multi_thread_eigen": False} if on_cpu else {},
                 )
             )
-            for size in set(self.sizes)
-        }
         return [programs[size] for size in self.sizes]
 
-    def start(self, programs: Sequence[Program], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def start(self, programs: Sequence[Program], arguments: Sequence[tuple[Tree, ...]]) -> Tree:
         """Start each group's program on its arguments; nothing waits for the results here."""
         started = []
         for thread, program, given in zip(self._threads, programs, arguments, strict=True):
@@ -121,23 +131,23 @@ class Groups:
                 started.append(thread.submit(program, *given).result())
         return started
 
-    def split(self, tree: Any) -> list[Any]:
+    def split(self, tree: OneTree) -> list[OneTree]:
         """Cut the leading axis of all leaves into the groups' parts."""
         if len(self.sizes) == 1:
             return [tree]
-        parts, begin = [], 0
-        for size in self.sizes:
-            end = begin + size
-            parts.append(jax.tree.map(lambda leaf, a=begin, b=end: leaf[a:b], tree))
-            begin = end
-        return parts
+        ends = [0, *itertools.accumulate(self.sizes)]
+        return [
+            jax.tree.map(lambda leaf, a=begin, b=end: leaf[a:b], tree)
+            for begin, end in itertools.pairwise(ends)
+        ]
 
     @staticmethod
-    def join(parts: Sequence[Any]) -> Any:
+    def join(parts: Sequence[OneTree]) -> OneTree:
         """Put the groups' parts together again."""
         if len(parts) == 1:
             return parts[0]
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+        joined: OneTree = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+        return joined
 
 
 def groups_for(learner: Learner, seeds: int, batch: int) -> Groups:
@@ -148,7 +158,7 @@ def groups_for(learner: Learner, seeds: int, batch: int) -> Groups:
     return Groups(seeds, most=seeds_together(params, batch))
 
 
-def seeds_together(params: Any, batch: int) -> int:
+def seeds_together(params: Params, batch: int) -> int:
     """Return how many seeds a core had better train at a time.
 
     Together they share the cost of starting each operation, which counts for small networks.
@@ -190,19 +200,10 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _one_thread() -> dict[str, Any]:
-    return {"xla_cpu_multi_thread_eigen": False} if jax.default_backend() == "cpu" else {}
-
-
-def _each(change: Callable[[Any], Any], axes: Axes, parts: tuple[Any, ...]) -> list[Any]:
+def _each(change: Callable[[Array, int], Array], axes: Axes, parts: Tree) -> tuple[Tree, ...]:
+    """Change the leading axis of each part that has one."""
     by_part = axes if isinstance(axes, tuple) else (axes,) * len(parts)
-    pairs = zip(by_part, parts, strict=True)
-    return [part if axis is None else jax.tree.map(change, part) for axis, part in pairs]
-
-
-def _drop_axis(leaf: Any) -> Any:
-    return jnp.squeeze(leaf, axis=0)
-
-
-def _add_axis(leaf: Any) -> Any:
-    return jnp.expand_dims(leaf, axis=0)
+    return tuple(
+        part if axis is None else jax.tree.map(lambda leaf: change(leaf, 0), part)
+        for axis, part in zip(by_part, parts, strict=True)
+    )

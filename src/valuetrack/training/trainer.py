@@ -11,16 +11,21 @@ One *cycle* is a number of environment steps followed by one or more updates.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.learner import Learner, LearnerState
+from valuetrack.replay import Layout
 from valuetrack.schedules import Schedule
+from valuetrack.training.seed_groups import groups_for
 from valuetrack.training.update import Learned
-from valuetrack.types import NDArray
+from valuetrack.types import AnyArray, NDArray
 
 LEARNED, CLOCK, TRACE = "learned", "clock", "trace"
 """What the names of saved arrays begin with."""
@@ -30,43 +35,29 @@ COUNT_LIMIT = 2**31
 
 @dataclass(frozen=True)
 class Settings:
-    """How acting and learning take turns.
-
-    Parameters
-    ----------
-    exploration
-        Epsilon as a schedule of the environment steps taken.
-    discount
-        gamma.
-    steps_per_update
-        Environment steps between two updates, in each environment.
-    updates_per_cycle
-        Updates after these steps, each on a batch of its own.
-    environments
-        Environments side by side, per seed.
-    replay_capacity
-        Transitions kept, a multiple of ``steps_per_update * environments``; ``None`` for
-        on-policy training, where an update uses just the transitions of its own cycle, as in the
-        paper's Algorithm 1.
-    batch_size
-        Transitions an update draws from the replay memory; ignored on-policy.
-    learning_starts
-        Environment steps before the first update.
-    pool_size, thinning
-        How many parameter samples are kept, one per ``thinning`` updates; the latest sample is
-        always among them.
-    """
+    """How acting and learning take turns."""
 
     exploration: Schedule
+    """Epsilon as a schedule of the environment steps taken."""
     discount: float = 0.9
+    """gamma."""
     steps_per_update: int = 10
+    """Environment steps between two updates, in each environment."""
     updates_per_cycle: int = 1
+    """Updates after these steps, each on a batch of its own."""
     environments: int = 1
+    """Environments side by side, per seed."""
     replay_capacity: int | None = 10_000
+    """Transitions kept, a multiple of ``steps_per_update * environments``; ``None`` for on-policy
+    training, where an update uses just the transitions of its own cycle, as in Algorithm 1."""
     batch_size: int = 100
+    """Transitions an update draws from the replay memory; ignored on-policy."""
     learning_starts: int = 1_000
+    """Environment steps before the first update."""
     pool_size: int = 0
     thinning: int = 1
+    """How many parameter samples are kept, one per ``thinning`` updates; the latest is always
+    among them."""
 
     def __post_init__(self) -> None:
         """Refuse settings that do not fit together."""
@@ -93,19 +84,12 @@ class Settings:
 
 
 class Clock(NamedTuple):
-    """Counters common to all seeds.
-
-    Attributes
-    ----------
-    cycles, updates
-        How many have been done.
-    emptied
-        How many cycles had been done when the replay memory was last empty.
-    """
+    """Counters common to all seeds."""
 
     cycles: int = 0
     updates: int = 0
     emptied: int = 0
+    """How many cycles had been done when the replay memory was last empty."""
 
     @property
     def remembered(self) -> int:
@@ -126,25 +110,16 @@ class Trace(NamedTuple):
 
     They are added up one cycle after the other, wherever a run was cut, so that they have the
     same bits however often it was.
-
-    Attributes
-    ----------
-    reward
-        All rewards.
-    returns, episodes
-        The returns of the episodes that ended, and how many did.
-    squared_residual, learning
-        Mean squared residuals, one per cycle with updates, and how many such cycles there were.
-    cycles
-        How many cycles there were.
     """
 
-    reward: Any
-    returns: Any
-    episodes: Any
-    squared_residual: Any
-    learning: Any
-    cycles: Any
+    reward: AnyArray
+    returns: AnyArray
+    episodes: AnyArray
+    """The returns of the episodes that ended, and how many did."""
+    squared_residual: AnyArray
+    learning: AnyArray
+    """Mean squared residuals, one per cycle with updates, and how many such cycles there were."""
+    cycles: AnyArray
 
     @classmethod
     def empty(cls, seeds: int) -> Trace:
@@ -152,9 +127,9 @@ class Trace(NamedTuple):
         floats, counts = np.zeros(seeds, np.float32), np.zeros(seeds, np.int32)
         return cls(floats, floats, counts, floats, counts, counts)
 
-    def plus(self, **sums: Any) -> Trace:
+    def plus(self, **sums: NDArray | int) -> Trace:
         """Return the trace with more added to some of its sums, which keep their dtypes."""
-        before = {name: getattr(self, name) for name in sums}
+        before: dict[str, AnyArray] = {name: getattr(self, name) for name in sums}
         return self._replace(
             **{name: (old + sums[name]).astype(old.dtype) for name, old in before.items()}
         )
@@ -167,69 +142,88 @@ class Trace(NamedTuple):
         return returns, loss
 
 
-class Trainer(Protocol):
-    """Seeds that learn side by side, each in environments of its own."""
+class Trainer(ABC):
+    """Seeds that learn side by side, each in environments of its own.
 
-    learner: Learner
-    settings: Settings
-    seeds: tuple[int, ...]
-    clock: Clock
-    trace: Trace
-    """Sums since :meth:`take_trace`."""
+    The seeds are trained in groups, which the cores share. What needs no environment is written
+    here; the two trainers add the rest.
+    """
+
+    def __init__(
+        self, learner: Learner, settings: Settings, layout: Layout, seeds: Sequence[int]
+    ) -> None:
+        self.learner, self.settings, self.layout = learner, settings, layout
+        self.seeds = tuple(int(seed) for seed in seeds)
+        self.clock = Clock()
+        self.trace = Trace.empty(len(self.seeds))
+        """Sums since :meth:`take_trace`."""
+        self._groups = groups_for(learner, len(self.seeds), settings.batch_size)
 
     @property
     def steps(self) -> int:
         """Environment steps of each seed so far."""
-        ...
+        return self.clock.cycles * self.settings.transitions_per_cycle
 
     @property
     def longest_run(self) -> int:
         """How many cycles one run may have without losing tracked values."""
-        ...
+        return COUNT_LIMIT - 1
 
     @property
     def learned(self) -> Learned:
         """What all seeds have learned, each leaf with a leading axis."""
-        ...
+        return self._groups.join(self._parts)
 
     @property
     def states(self) -> LearnerState:
         """The learners of all seeds, without their pools, which may be large."""
-        ...
+        return self._groups.join([part.learner for part in self._parts])
 
     @property
     def diverged(self) -> NDArray:
         """The update at which each seed diverged, or -1."""
-        ...
+        return np.concatenate([np.asarray(part.diverged) for part in self._parts])
 
     def member(self, index: int) -> Learned:
         """Return what one of the seeds has learned."""
-        ...
-
-    def track(self, observations: NDArray | None) -> None:
-        """Return the values at these observations from now on; ``None`` for no values."""
-        ...
+        for part, size in zip(self._parts, self._groups.sizes, strict=True):
+            if index < size:
+                one: Learned = jax.tree.map(lambda leaf, i=index: leaf[i], part)
+                return one
+            index -= size
+        raise IndexError(f"There are {len(self.seeds)} seeds.")
 
     def take_trace(self) -> Trace:
         """Return the sums so far, and begin new ones."""
-        ...
+        taken, self.trace = self.trace, Trace.empty(len(self.seeds))
+        return taken
 
+    @property
+    @abstractmethod
+    def _parts(self) -> list[Learned]:
+        """What the seeds of each group have learned."""
+
+    @abstractmethod
+    def track(self, observations: NDArray | None) -> None:
+        """Return the values at these observations from now on; ``None`` for no values."""
+
+    @abstractmethod
     def run(self, cycles: int) -> NDArray:
         """Run some cycles; return the tracked values.
 
         They have the shape (updates, seeds, heads, states, actions). If values are tracked,
         ``cycles`` is at most :attr:`longest_run`.
         """
-        ...
 
+    @abstractmethod
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
         """Return all that goes into a model file, with or without the replay memory.
 
         What is learned lies under ``learned.``, the replay memory under ``replay.``, the counters
         under ``clock.``.
         """
-        ...
 
+    @abstractmethod
     def restore(self, arrays: Arrays, *, replay: bool = True) -> None:
         """Go on from :meth:`arrays`; without replay, the memory is filled anew.
 
@@ -238,11 +232,21 @@ class Trainer(Protocol):
         ValueError
             If the arrays are not those of such a trainer.
         """
-        ...
 
+    @abstractmethod
     def adopt(self, learned: Learned, clock: Clock) -> None:
         """Go on with what another trainer has learned; the replay memory is filled anew."""
-        ...
+
+    def _warmup_left(self) -> int:
+        """Return how many cycles are still to pass without an update."""
+        return max(0, self.settings.warmup_cycles - self.clock.remembered)
+
+    def _encoded(self, observations: NDArray | None) -> NDArray:
+        """Return observations to track as an array, which is empty if there are none."""
+        layout = self.layout
+        if observations is None:
+            return np.zeros((0, *layout.observation_shape), layout.observation_dtype)
+        return np.asarray(observations, layout.observation_dtype)
 
 
 def read_clock(arrays: Arrays) -> Clock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,25 +10,17 @@ import jax.numpy as jnp
 from valuetrack import posterior
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.posterior import Pool
-from valuetrack.types import Array, Transition
+from valuetrack.types import Array, Scalar, Transition
 
 
 class Learned(NamedTuple):
-    """What updates change, for one seed or, with a leading axis, for many.
-
-    Attributes
-    ----------
-    learner
-        The learner's state.
-    pool
-        The last parameter samples, weighted by their step sizes; an empty tuple if none are kept.
-    diverged
-        The first update after which something was not finite, or -1.
-    """
+    """What updates change, for one seed or, with a leading axis, for many."""
 
     learner: LearnerState
     pool: Pool | tuple[()]
+    """The last parameter samples, weighted by their step sizes; an empty tuple if none are kept."""
     diverged: Array
+    """The first update after which something was not finite, or -1."""
 
 
 def start(learner: Learner, key: Array, pool_size: int) -> Learned:
@@ -43,7 +35,7 @@ def update(
     key: Array,
     learned: Learned,
     batch: Transition,
-    done: Any,
+    done: Scalar,
     *,
     thinning: int = 1,
     refresh: bool = True,
@@ -52,8 +44,6 @@ def update(
 
     Parameters
     ----------
-    learner, key, learned, batch
-        Who learns, from what.
     done
         How many updates came before; the same number for all seeds, so that a pool is written by
         one slice under ``vmap``.
@@ -75,7 +65,7 @@ def update(
     return Learned(state, pool, diverged), info.mean_squared_residual
 
 
-def refresh_when_due(learner: Learner, state: LearnerState, done: Any) -> LearnerState:
+def refresh_when_due(learner: Learner, state: LearnerState, done: Scalar) -> LearnerState:
     """Refresh the target network after the first update and every ``target_every`` updates."""
     if learner.target_every is None:
         return state

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from tests.small_envs import Broken, Counter, Marked
+from tests.small_envs import Broken, Counter, Marked, Spaced
 from valuetrack.envs.gym.make import make_vectorised
 from valuetrack.envs.gym.vectorised import SequentialEnvs, WrappedVectorEnv
 
+PARTS = spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)))
+Paired = functools.partial(Spaced, PARTS)
 SEEDS = [11, 12, 13]
 STEPS = 60
 
@@ -65,6 +69,22 @@ def test_all_kinds_yield_the_same_transitions(builder, mode):
     assert transitions(vector(builder, mode)) == expected
     assert all(len(walk) == STEPS for walk in expected)
     assert expected[0] != expected[1]
+
+
+@pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
+@pytest.mark.parametrize("space", [Counter, Marked, Paired])
+def test_the_observation_as_it_was_given_is_the_encoded_one(space, mode):
+    envs = SequentialEnvs([space(), space()]) if mode is None else vector(space, mode, 2)
+    walk, differ = np.random.default_rng(0), 0
+    seen = [envs.reset([0, 1])]
+    for _ in range(40):
+        actions = np.array([legal_action(walk, mask) for mask in seen[-1].mask])
+        result = envs.step(actions)
+        seen = [result.next, result.current]
+        for one, i in itertools.product(seen, range(2)):
+            np.testing.assert_array_equal(envs.encoder.encode(one.given(i)), one.observation[i])
+        differ += (result.next.observation != result.current.observation).any()
+    assert bool(differ) == (mode is not AutoresetMode.NEXT_STEP)
 
 
 def test_a_counters_transitions_are_right():

@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from valuetrack.envs.base import FLOAT32, DType, ObservationSpec, Shape
-
-NumberArray = npt.NDArray[Any]
+from valuetrack.envs.base import FLOAT32, UINT8, ObservationSpec, Shape
+from valuetrack.types import DType, NDArray
 
 
 @dataclass(frozen=True)
 class Encoder(abc.ABC):
-    """What turns the observations of one space into arrays.
+    """What turns the observations of one space into arrays: of ``shape`` and ``dtype``.
 
     Examples
     --------
@@ -56,11 +54,11 @@ class Encoder(abc.ABC):
         """Whether it is an image, for :func:`valuetrack.networks.cnn`."""
         return self.spec.is_image
 
-    def encode(self, observation: Any) -> NumberArray:
+    def encode(self, observation: object) -> NDArray:
         """Encode one observation."""
         return self._encode(observation, ())
 
-    def encode_batch(self, observations: Any, count: int) -> NumberArray:
+    def encode_batch(self, observations: object, count: int) -> NDArray:
         """Encode what a vector environment of ``count`` environments returns.
 
         That is an array with a leading axis, or a dict or tuple of such arrays as the space is; a
@@ -69,49 +67,36 @@ class Encoder(abc.ABC):
         return self._encode(observations, (count,))
 
     @abc.abstractmethod
-    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
+    def _encode(self, observation: object, lead: Shape) -> NDArray:
         """Encode one observation (``lead`` is empty) or a batch (``lead`` is its length)."""
 
-    def _is_batch(self, observations: Any) -> bool:
+    def row(self, observations: Any, index: int) -> object:
+        """Return one observation, not encoded, of what a vector environment returns."""
+        return observations[index]
+
+    def _is_batch(self, observations: object) -> bool:
         """Return whether this may be a batch as Gymnasium lays it out: an array."""
         return hasattr(observations, "shape")
 
 
 @dataclass(frozen=True)
-class ImageEncoder(Encoder):
-    """An image, its dtype kept and its channels moved last."""
+class ArrayEncoder(Encoder):
+    """Numbers: an image, its dtype kept and its channels moved last, or flattened to float32.
 
-    channels_first: bool
+    They must fit the dtype ``given``. In a vector, pixels (uint8) are divided by 255.
+    """
 
-    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
-        array = _numbers(observation, (*lead, *self.source), self.name)
+    given: DType
+    channels_first: bool = False
+
+    def _encode(self, observation: object, lead: Shape) -> NDArray:
+        array = _numbers(observation, lead + self.source, self.name)
         if self.channels_first:
             array = np.moveaxis(array, -3, -1)
-        return converted(array, self.dtype, self.name)
-
-
-@dataclass(frozen=True)
-class VectorEncoder(Encoder):
-    """Numbers of any shape, flattened, as float32; ``pixels`` (uint8) are divided by 255."""
-
-    pixels: DType | None
-
-    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
-        array = _numbers(observation, lead + self.source, self.name)
-        if self.pixels is not None:
-            array = converted(array, self.pixels, self.name) / FLOAT32.type(255)
-        else:
-            array = converted(array, FLOAT32, self.name)
+        array = converted(array, self.given, self.name)
+        if self.given != self.dtype:
+            array = array / FLOAT32.type(255 if self.given == UINT8 else 1)
         return array.reshape(lead + self.shape)
-
-
-@dataclass(frozen=True)
-class BinaryEncoder(Encoder):
-    """Zeros and ones, flattened, as float32."""
-
-    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
-        array = _numbers(observation, lead + self.source, self.name)
-        return _zeros_and_ones(array, self.dtype, self.name).reshape(lead + self.shape)
 
 
 @dataclass(frozen=True)
@@ -121,7 +106,7 @@ class OneHotEncoder(Encoder):
     sizes: Shape
     starts: Shape
 
-    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
+    def _encode(self, observation: object, lead: Shape) -> NDArray:
         array = _numbers(observation, lead + self.source, self.name, kinds="biu")
         values = array.reshape(math.prod(lead), len(self.sizes))
         hot = np.zeros((len(values), *self.shape), FLOAT32)
@@ -149,16 +134,23 @@ class PartsEncoder(Encoder):
     parts: tuple[tuple[Any, Encoder], ...]
     is_dict: bool
 
-    def _encode(self, observation: Any, lead: Shape) -> NumberArray:
+    def _encode(self, observation: Any, lead: Shape) -> NDArray:
         # A vector environment that cannot batch returns single observations one after the other.
         if lead and not self._is_batch(observation):
-            singles = self._singles(observation, *lead)
-            return np.stack([self.encode(single) for single in singles])
-        self._check(observation)
+            self._check_singles(observation, *lead)
+            return np.stack([self.encode(single) for single in observation])
+        self._check_parts(observation)
         vectors = [part._encode(observation[key], lead) for key, part in self.parts]
         return np.concatenate(vectors, axis=-1)
 
-    def _is_batch(self, observations: Any) -> bool:
+    def row(self, observations: Any, index: int) -> object:
+        """Return one observation, not encoded, of what a vector environment returns."""
+        if not self._is_batch(observations):
+            return observations[index]
+        rows = {key: part.row(observations[key], index) for key, part in self.parts}
+        return rows if self.is_dict else tuple(rows.values())
+
+    def _is_batch(self, observations: object) -> bool:
         if self.is_dict:
             return isinstance(observations, Mapping)
         # The first part tells: in a tuple of single observations it is one tuple deeper.
@@ -169,7 +161,11 @@ class PartsEncoder(Encoder):
             and first._is_batch(observations[key])
         )
 
-    def _singles(self, observations: Any, count: int) -> list[Any]:
+    @property
+    def _kind(self) -> str:
+        return "dict" if self.is_dict else "tuple"
+
+    def _check_singles(self, observations: Any, count: int) -> None:
         is_sequence = isinstance(observations, tuple | list | np.ndarray)
         if not is_sequence or len(observations) != count:
             size = f" of length {len(observations)}" if is_sequence else ""
@@ -177,29 +173,23 @@ class PartsEncoder(Encoder):
                 f"{self.name} should be a batch of {count}, a {self._kind} of arrays or a tuple "
                 f"of {count} observations, but a {type(observations).__name__}{size} came."
             )
-        return list(observations)
 
-    @property
-    def _kind(self) -> str:
-        return "dict" if self.is_dict else "tuple"
-
-    def _check(self, observation: Any) -> None:
+    def _check_parts(self, observation: Any) -> None:
         if not isinstance(observation, Mapping if self.is_dict else tuple | list):
             raise ValueError(
                 f"{self.name} should be a {self._kind}, but a {type(observation).__name__} came."
             )
-        if self.is_dict:
-            missing = [key for key, _ in self.parts if key not in observation]
-            if missing:
-                there = ", ".join(map(repr, observation)) or "none"
-                raise ValueError(f"{self.name} lacks the key {missing[0]!r}; its keys: {there}.")
+        missing = [key for key, _ in self.parts if self.is_dict and key not in observation]
+        if missing:
+            there = ", ".join(map(repr, observation)) or "none"
+            raise ValueError(f"{self.name} lacks the key {missing[0]!r}; its keys: {there}.")
         if len(observation) != len(self.parts):
             raise ValueError(
                 f"{self.name} should have {len(self.parts)} parts, but {len(observation)} came."
             )
 
 
-def _numbers(observation: Any, shape: Shape, name: str, kinds: str = "fiub") -> NumberArray:
+def _numbers(observation: object, shape: Shape, name: str, kinds: str = "fiub") -> NDArray:
     """Return an observation as an array of numbers, which may be the observation itself."""
     what = "numbers" if "f" in kinds else "integers"
     try:
@@ -219,20 +209,7 @@ def _numbers(observation: Any, shape: Shape, name: str, kinds: str = "fiub") -> 
     return array
 
 
-def _finite(array: NumberArray, dtype: np.dtype[Any], name: str) -> NumberArray:
-    """Return a copy of a floating dtype, without NaN and infinity."""
-    if array.dtype == dtype:
-        copy = array.astype(dtype, order="C")
-    else:
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, an error below
-            copy = array.astype(dtype, order="C")
-    if not np.isfinite(copy).all():
-        wrong = array[~np.isfinite(copy)][0]
-        raise ValueError(f"{name} should hold finite numbers of dtype {dtype}, but {wrong} came.")
-    return copy
-
-
-def converted(array: NumberArray, dtype: DType, name: str) -> NumberArray:
+def converted(array: NDArray, dtype: DType, name: str) -> NDArray:
     """Return a copy of another dtype whose numbers are the same, up to a float's precision.
 
     ``name`` begins the sentence of the error if they cannot be.
@@ -242,28 +219,31 @@ def converted(array: NumberArray, dtype: DType, name: str) -> NumberArray:
     >>> converted(np.array([0, 255]), np.dtype(np.uint8), "The image")
     array([  0, 255], dtype=uint8)
     """
-    if dtype.kind == "b":
-        return _zeros_and_ones(array, dtype, name)
-    return _integers(array, dtype, name) if dtype.kind in "iu" else _finite(array, dtype, name)
-
-
-def _zeros_and_ones(array: NumberArray, dtype: DType, name: str) -> NumberArray:
-    """Return a copy of an array that holds nothing but zeros and ones."""
-    if array.dtype.kind != "b":
-        wrong = (array != 0) & (array != 1)
-        if wrong.any():
-            raise ValueError(f"{name} should hold zeros and ones, but {array[wrong][0]} came.")
-    return array.astype(dtype, order="C")
-
-
-def _integers(array: NumberArray, dtype: DType, name: str) -> NumberArray:
-    """Return a copy of an integer dtype, where that changes no number."""
-    if array.dtype != dtype:
+    if array.dtype == dtype:
+        copy = array.astype(dtype, order="C")
+        if dtype.kind != "f":
+            return copy
+    elif array.dtype.kind == "f" and dtype.kind in "iu":
         # An image of floats from 0 to 1 would become black without a word.
-        if array.dtype.kind == "f":
-            raise ValueError(f"{name} should be of dtype {dtype}, but {array.dtype} came.")
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        wrong = (array < low) | (array > high) if array.dtype.kind != "b" else np.False_
-        if np.any(wrong):
-            raise ValueError(f"{name} should be from {low} to {high}, but {array[wrong][0]} came.")
-    return array.astype(dtype, order="C")
+        raise ValueError(f"{name} should be of dtype {dtype}, but {array.dtype} came.")
+    else:
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, an error below
+            copy = array.astype(dtype, order="C")
+    if dtype.kind == "f":
+        fits = np.isfinite(copy)
+    elif dtype.kind == "b":
+        fits = (array == 0) | (array == 1)
+    else:
+        fits = (array >= np.iinfo(dtype).min) & (array <= np.iinfo(dtype).max)
+    if not fits.all():
+        raise ValueError(f"{name} should {_demand(dtype)}, but {array[~fits][0]} came.")
+    return copy
+
+
+def _demand(dtype: DType) -> str:
+    """Say what numbers of a dtype are; asked for in errors only, as it takes long."""
+    if dtype.kind == "f":
+        return f"hold finite numbers of dtype {dtype}"
+    if dtype.kind == "b":
+        return "hold zeros and ones"
+    return f"be from {np.iinfo(dtype).min} to {np.iinfo(dtype).max}"

@@ -10,33 +10,17 @@ from gymnasium.vector import VectorEnv
 
 from valuetrack.envs.gym import guards
 from valuetrack.envs.gym.vectorised import SequentialEnvs, VectorisedEnvs, WrappedVectorEnv
+from valuetrack.types import Json
 
 
 def make_vectorised(
-    env: str | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any] | Callable[[], Any],
-    count: int,
-    **options: Any,
+    env: str | guards.GymEnv | Callable[[], object], count: int, **options: object
 ) -> VectorisedEnvs:
     """Make ``count`` environments from an id, a function, an environment or a vector environment.
 
-    Parameters
-    ----------
-    env
-        A registered id, a function or class that makes an environment, or one that is made. An
-        environment object serves if ``count`` is 1, a vector environment if it has ``count``.
-    count
-        How many environments are needed.
-    **options
-        For ``gymnasium.make``, with an id.
-
-    Raises
-    ------
-    ValueError
-        If no such environment exists, or if one object cannot serve as ``count`` environments.
-    TypeError
-        If ``env`` is nothing that makes environments.
-    EnvironmentFailedError
-        If the environment's own code failed.
+    An environment object serves if ``count`` is 1, a vector environment if it has ``count``. An id
+    must be registered; its ``options`` go to ``gymnasium.make``. Where the environment's own code
+    fails, an ``EnvironmentFailedError`` tells so.
 
     Examples
     --------
@@ -58,20 +42,12 @@ def make_vectorised(
                 "pass its id or a function that makes one."
             )
         return SequentialEnvs([env])
-    build = _builder(env, options)
-    made = [build() for _ in range(count)]
-    for one in made:
-        if not isinstance(one, gymnasium.Env):
-            raise TypeError(
-                "The function that makes an environment returned no gymnasium.Env but a "
-                f"{type(one).__name__}."
-            )
-    return SequentialEnvs(made)
+    return SequentialEnvs([_make(env, options) for _ in range(count)])
 
 
-def _builder(env: str | Callable[[], Any], options: dict[str, Any]) -> Callable[[], Any]:
+def _make(env: str | Callable[[], object], options: Json) -> gymnasium.Env[Any, Any]:
     if isinstance(env, str):
-        return _by_id(env, options)
+        return _make_by_id(env, options)
     if not callable(env):
         raise TypeError(
             "An environment is an id, a Gymnasium environment, a vector environment or a "
@@ -80,18 +56,20 @@ def _builder(env: str | Callable[[], Any], options: dict[str, Any]) -> Callable[
     who = "The function that makes an environment"
     if isinstance(env, type):
         who = f"The constructor of the environment {env.__name__}"
+    try:
+        made = env()
+    except Exception as error:
+        raise guards.failed(who, error) from error
+    if not isinstance(made, gymnasium.Env):
+        raise TypeError(
+            "The function that makes an environment returned no gymnasium.Env but a "
+            f"{type(made).__name__}."
+        )
+    return made
 
-    def build() -> Any:
-        try:
-            return env()
-        except Exception as error:
-            raise guards.making_failed(who, error) from error
 
-    return build
-
-
-def _by_id(env: str, options: dict[str, Any]) -> Callable[[], Any]:
-    """Return what makes an environment that is registered; nothing is imported for that.
+def _make_by_id(env: str, options: Json) -> gymnasium.Env[Any, Any]:
+    """Make an environment that is registered; nothing is imported for that.
 
     Gymnasium would import the module of ``module:Id-v0``, but an id may come from a file, which
     must not choose what code runs.
@@ -109,17 +87,11 @@ def _by_id(env: str, options: dict[str, Any]) -> Callable[[], Any]:
             f"There is no environment {env!r}: {guards.one_line(error)} `valuetrack envs` "
             "lists those there are; import the package that registers your own first."
         ) from error
-    who = f"The constructor of the environment {env}"
-    is_ours = str(spec.entry_point).startswith("valuetrack.")
-
-    def build() -> Any:
-        try:
-            return gymnasium.make(env, **options)
-        except (gymnasium.error.Error, TypeError) as error:
-            raise ValueError(f"{env} cannot be made: {guards.one_line(error)}") from error
-        except Exception as error:
-            if is_ours and isinstance(error, ValueError):
-                raise  # its sentence tells which option is wrong
-            raise guards.making_failed(who, error) from error
-
-    return build
+    try:
+        return gymnasium.make(env, **options)
+    except (gymnasium.error.Error, TypeError) as error:
+        raise ValueError(f"{env} cannot be made: {guards.one_line(error)}") from error
+    except Exception as error:
+        if isinstance(error, ValueError) and str(spec.entry_point).startswith("valuetrack."):
+            raise  # its sentence tells which option is wrong
+        raise guards.failed(f"The constructor of the environment {env}", error) from error

@@ -1,11 +1,4 @@
-"""From Gymnasium's spaces to the arrays that networks take, and to actions 0, 1, ....
-
-::
-
-    inputs = encoder(env.observation_space)
-    observation, info = env.reset()
-    array = inputs.encode(observation)  # of inputs.shape and inputs.dtype
-"""
+"""From Gymnasium's spaces to the arrays that networks take, and to actions 0, 1, ...."""
 
 from __future__ import annotations
 
@@ -15,18 +8,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
 from valuetrack.envs.base import FLOAT32, UINT8, ObservationSpec
-from valuetrack.envs.gym.encoders import (
-    BinaryEncoder,
-    Encoder,
-    ImageEncoder,
-    OneHotEncoder,
-    PartsEncoder,
-    VectorEncoder,
-)
+from valuetrack.envs.gym.encoders import ArrayEncoder, Encoder, OneHotEncoder, PartsEncoder
+from valuetrack.types import Bools
 
 Space = gymnasium.Space[Any]
 
@@ -50,12 +36,7 @@ def encoder(space: Space, *, flat: bool = False) -> Encoder:
     any dtype, that is 5 x 5 or larger or holds uint8. The channels are the last axis, or the first
     one where that is shorter; they are moved last. Inside a Dict or Tuple images become vectors
     too, those of dtype uint8 divided by 255; with ``flat`` they do so everywhere. No other number
-    is scaled here.
-
-    Raises
-    ------
-    ValueError
-        For any other space; in one sentence.
+    is scaled here. Any other space is a ``ValueError`` in one sentence.
 
     Examples
     --------
@@ -71,14 +52,7 @@ def encoder(space: Space, *, flat: bool = False) -> Encoder:
 
 
 def action_count(space: Space) -> int:
-    """Return how many actions there are.
-
-    Examples
-    --------
-    >>> from gymnasium.spaces import Discrete
-    >>> action_count(Discrete(3, start=5))
-    3
-    """
+    """Return how many actions there are."""
     return int(_discrete(space).n)
 
 
@@ -88,15 +62,13 @@ def action_offset(space: Space) -> int:
     Examples
     --------
     >>> from gymnasium.spaces import Discrete
-    >>> action_offset(Discrete(3, start=5))
-    5
+    >>> action_count(Discrete(3, start=5)), action_offset(Discrete(3, start=5))
+    (3, 5)
     """
     return int(_discrete(space).start)
 
 
-def action_mask(
-    info: Mapping[str, Any], count: int, *, terminal: bool = False
-) -> npt.NDArray[np.bool_] | None:
+def action_mask(info: Mapping[str, object], count: int, *, terminal: bool = False) -> Bools | None:
     """Return which actions are legal, if the environment says so in ``info["action_mask"]``.
 
     In a ``terminal`` state there need not be any.
@@ -138,7 +110,9 @@ def _image_encoder(space: Space) -> Encoder | None:
     # Gymnasium gives the zeros and ones of a MultiBinary as integers, which would be scaled.
     dtype = np.bool_ if isinstance(space, spaces.MultiBinary) else space.dtype
     spec = ObservationSpec.of((height, width, channels), dtype)
-    return ImageEncoder("The observation", spec, shape, channels_first) if spec.is_image else None
+    if not spec.is_image:
+        return None
+    return ArrayEncoder("The observation", spec, shape, spec.dtype, channels_first)
 
 
 def _vector_encoder(space: Space, path: tuple[Any, ...]) -> Encoder:
@@ -151,8 +125,8 @@ def _vector_encoder(space: Space, path: tuple[Any, ...]) -> Encoder:
 
     match space:
         case spaces.Box():
-            pixels = UINT8 if space.dtype == UINT8 and len(space.shape) == 3 else None
-            return VectorEncoder(*common(math.prod(space.shape)), space.shape, pixels)
+            given = UINT8 if space.dtype == UINT8 and len(space.shape) == 3 else FLOAT32
+            return ArrayEncoder(*common(math.prod(space.shape)), space.shape, given)
         case spaces.Discrete():
             size, start = int(space.n), int(space.start)
             return OneHotEncoder(*common(size), (), (size,), (start,))
@@ -161,7 +135,7 @@ def _vector_encoder(space: Space, path: tuple[Any, ...]) -> Encoder:
             starts = tuple(space.start.ravel().tolist())
             return OneHotEncoder(*common(sum(sizes)), space.shape, sizes, starts)
         case spaces.MultiBinary():
-            return BinaryEncoder(*common(math.prod(space.shape)), space.shape)
+            return ArrayEncoder(*common(math.prod(space.shape)), space.shape, np.dtype(bool))
         case spaces.Dict() | spaces.Tuple() if space.spaces:
             inside = space.spaces
             items: Iterable[tuple[Any, Space]]

@@ -16,20 +16,20 @@ is over: ``next`` is its last observation, ``current`` the first of the new one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+import abc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from valuetrack.envs.gym import guards
-from valuetrack.envs.gym.encoders import Encoder
 from valuetrack.envs.gym.spaces import action_count, action_mask, action_offset, encoder
+from valuetrack.types import Bools, Floats, NDArray
 
-NDArray = npt.NDArray[Any]
-Seen = tuple[Any, Mapping[str, Any]]
+Info = Mapping[str, Any]
+Seen = tuple[object, Info]
 """An observation as an environment returns it, and its info."""
 
 
@@ -37,7 +37,9 @@ class Observed(NamedTuple):
     """Encoded observations and masks of legal actions, one row per environment."""
 
     observation: NDArray
-    mask: NDArray
+    mask: Bools
+    given: Callable[[int], object]
+    """(index) -> the observation as the environment returned it, for policies written for these."""
 
 
 class StepResult(NamedTuple):
@@ -56,14 +58,14 @@ class StepResult(NamedTuple):
     """
 
     next: Observed
-    reward: NDArray
-    terminated: NDArray
-    truncated: NDArray
+    reward: Floats
+    terminated: Bools
+    truncated: Bools
     current: Observed
-    is_transition: NDArray
+    is_transition: Bools
 
 
-class VectorisedEnvs(Protocol):
+class VectorisedEnvs(abc.ABC):
     """Environments that are stepped together.
 
     Attributes
@@ -78,26 +80,36 @@ class VectorisedEnvs(Protocol):
         The environments' own number for our action 0.
     """
 
-    count: int
-    encoder: Encoder
-    num_actions: int
-    first_action: int
+    def __init__(self, env: guards.GymEnv, count: int, prefix: str = "") -> None:
+        self.count = count
+        self.encoder = encoder(guards.get_space(env, f"{prefix}observation_space"))
+        choices = guards.get_space(env, f"{prefix}action_space")
+        self.num_actions, self.first_action = action_count(choices), action_offset(choices)
+        self._nowhere = np.zeros(count, bool)
 
+    @abc.abstractmethod
     def reset(self, seeds: Sequence[int]) -> Observed:
         """Start an episode in every environment, each with its own seed."""
-        ...
 
+    @abc.abstractmethod
     def step(self, actions: NDArray) -> StepResult:
         """Take an action in every environment; where an episode ends, start the next."""
-        ...
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Close the environments."""
-        ...
+
+    def _masks(self, infos: Iterable[tuple[int, Info]], terminal: Bools) -> Bools:
+        """Return all masks, given the infos that hold one; elsewhere every action is legal."""
+        masks = np.ones((self.count, self.num_actions), bool)
+        for i, info in infos:
+            legal = action_mask(info, self.num_actions, terminal=bool(terminal[i]))
+            masks[i] = True if legal is None else legal
+        return masks
 
 
-class SequentialEnvs:
-    """Separate environments, stepped one after the other; implements `VectorisedEnvs`.
+class SequentialEnvs(VectorisedEnvs):
+    """Separate environments, stepped one after the other.
 
     Examples
     --------
@@ -111,17 +123,13 @@ class SequentialEnvs:
 
     def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
         self.envs = list(envs)
-        self.count = len(self.envs)
-        first = self.envs[0]
-        self.encoder = encoder(guards.get_space(first, "observation_space"))
-        choices = guards.get_space(first, "action_space")
-        self.num_actions, self.first_action = action_count(choices), action_offset(choices)
+        super().__init__(self.envs[0], len(self.envs))
 
     def reset(self, seeds: Sequence[int]) -> Observed:
         """Start an episode in every environment, each with its own seed."""
-        return self._observed(
-            [guards.reset(env, seed=int(seed)) for env, seed in zip(self.envs, seeds, strict=True)]
-        )
+        each = zip(self.envs, seeds, strict=True)
+        seen = [guards.call(env, "reset", seed=int(seed)) for env, seed in each]
+        return self._observed(seen, self._nowhere)
 
     def step(self, actions: NDArray) -> StepResult:
         """Take an action in every environment; where an episode ends, start the next."""
@@ -130,21 +138,22 @@ class SequentialEnvs:
         reward = np.zeros(self.count)
         terminated, truncated = np.zeros((2, self.count), bool)
         for i, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
-            observation, paid, ended, cut, info = guards.step(env, int(action) + self.first_action)
+            chosen = int(action) + self.first_action
+            observation, paid, ended, cut, info = guards.call(env, "step", chosen)
             reward[i] = guards.checked_reward(env, paid)
             terminated[i] = guards.checked_flag(env, ended)
             truncated[i] = guards.checked_flag(env, cut)
             after.append((observation, info))
             over = terminated[i] or truncated[i]
-            now.append(guards.reset(env) if over else (observation, info))
+            now.append(guards.call(env, "reset") if over else (observation, info))
         following = self._observed(after, terminated)
-        current = self._observed(now) if (terminated | truncated).any() else following
+        any_over = (terminated | truncated).any()
         return StepResult(
             following,
             reward.astype(np.float32),
             terminated,
             truncated & ~terminated,
-            current,
+            self._observed(now, self._nowhere) if any_over else following,
             np.ones(self.count, bool),
         )
 
@@ -153,19 +162,16 @@ class SequentialEnvs:
         for env in self.envs:
             env.close()
 
-    def _observed(self, seen: Sequence[Seen], terminal: NDArray | None = None) -> Observed:
-        observation = np.empty((len(seen), *self.encoder.shape), self.encoder.dtype)
-        mask = np.ones((len(seen), self.num_actions), bool)
-        for i, (seen_here, info) in enumerate(seen):
-            observation[i] = self.encoder.encode(seen_here)
-            if "action_mask" in info:
-                end = terminal is not None and bool(terminal[i])
-                mask[i] = _mask(info, self.num_actions, terminal=end)
-        return Observed(observation, mask)
+    def _observed(self, seen: Sequence[Seen], terminal: Bools) -> Observed:
+        observation = np.empty((self.count, *self.encoder.shape), self.encoder.dtype)
+        for i, (raw, _) in enumerate(seen):
+            observation[i] = self.encoder.encode(raw)
+        infos = [(i, info) for i, (_, info) in enumerate(seen) if "action_mask" in info]
+        return Observed(observation, self._masks(infos, terminal), lambda i: seen[i][0])
 
 
-class WrappedVectorEnv:
-    """A Gymnasium vector environment, in any of its autoreset modes; `VectorisedEnvs`.
+class WrappedVectorEnv(VectorisedEnvs):
+    """A Gymnasium vector environment, in any of its autoreset modes.
 
     Examples
     --------
@@ -177,31 +183,28 @@ class WrappedVectorEnv:
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         self.envs = envs
-        self.count = envs.num_envs
-        self.encoder = encoder(guards.get_space(envs, "single_observation_space"))
-        choices = guards.get_space(envs, "single_action_space")
-        self.num_actions, self.first_action = action_count(choices), action_offset(choices)
+        super().__init__(envs, envs.num_envs, "single_")
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self._was_over = np.zeros(self.count, bool)
+        self._was_over = self._nowhere
 
     def reset(self, seeds: Sequence[int]) -> Observed:
         """Start an episode in every environment, each with its own seed."""
-        each: Any = [int(seed) for seed in seeds]
+        each = [int(seed) for seed in seeds]
         try:
-            observation, info = guards.reset(self.envs, seed=each)
+            seen = guards.call(self.envs, "reset", seed=each)
         except guards.EnvironmentFailedError as error:
             if not isinstance(error.__cause__, gymnasium.error.Error):
                 raise
             # Some that are written as vectors take one seed for all.
-            observation, info = guards.reset(self.envs, seed=each[0])
-        self._was_over = np.zeros(self.count, bool)
-        return self._observed(observation, info)
+            seen = guards.call(self.envs, "reset", seed=each[0])
+        self._was_over = self._nowhere
+        return self._observed(seen, self._nowhere)
 
     def step(self, actions: NDArray) -> StepResult:
         """Take an action in every environment; where an episode ends, start the next."""
         chosen = np.asarray(actions) + self.first_action
-        observation, reward, terminated, truncated, info = guards.step(self.envs, chosen)
-        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+        observation, reward, ended, cut, info = guards.call(self.envs, "step", chosen)
+        terminated, truncated = np.array(ended, bool), np.array(cut, bool)
         following, current = self._after_step((observation, info), terminated, truncated)
         # With NEXT_STEP, the step after an end only resets: its action is ignored.
         is_transition = ~self._was_over
@@ -221,29 +224,21 @@ class WrappedVectorEnv:
         self.envs.close()
 
     def _after_step(
-        self, seen: Seen, terminated: NDArray, truncated: NDArray
+        self, seen: Seen, terminated: Bools, truncated: Bools
     ) -> tuple[Observed, Observed]:
         """Return what is observed in s', and what is observed now."""
         over = terminated | truncated
         if self.mode is AutoresetMode.SAME_STEP:
-            current = self._observed(*seen)
+            current = self._observed(seen, self._nowhere)
             return self._final(current, seen[1], over, terminated), current
-        following = self._observed(*seen, terminated)
+        following = self._observed(seen, terminated)
         if self.mode is AutoresetMode.NEXT_STEP or not over.any():
             return following, following
         # The mask is a copy, for it is theirs to change; the others' rows hold nothing new.
-        fresh = guards.reset(self.envs, options={"reset_mask": over.copy()})
-        return following, _choose_rows(over, self._observed(*fresh), following)
+        fresh = guards.call(self.envs, "reset", options={"reset_mask": over.copy()})
+        return following, _choose_rows(over, self._observed(fresh, self._nowhere), following)
 
-    def _observed(
-        self, observation: Any, info: Mapping[str, Any], terminal: NDArray | None = None
-    ) -> Observed:
-        encoded = self.encoder.encode_batch(observation, self.count)
-        return Observed(encoded, self._masks(info, terminal))
-
-    def _final(
-        self, current: Observed, info: Mapping[str, Any], over: NDArray, terminated: NDArray
-    ) -> Observed:
+    def _final(self, current: Observed, info: Info, over: Bools, terminated: Bools) -> Observed:
         """Return s' where SAME_STEP has put the first observation of an episode in its place."""
         if not over.any():
             return current
@@ -252,32 +247,28 @@ class WrappedVectorEnv:
                 f"The environment {guards.name_of(self.envs)} starts anew in the step that ends an "
                 'episode, but does not tell where that ended; give it in info["final_obs"].'
             )
-        observation, mask = current.observation.copy(), current.mask.copy()
-        masks = self._masks(info.get("final_info", {}), terminated)
+        last, given = np.empty_like(current.observation), info["final_obs"]
         for i in np.flatnonzero(over):
-            observation[i] = self.encoder.encode(info["final_obs"][i])
-            mask[i] = masks[i]
-        return Observed(observation, mask)
+            last[i] = self.encoder.encode(given[i])
+        masks = self._masks(self._infos(info.get("final_info", {})), terminated)
+        return _choose_rows(over, Observed(last, masks, lambda i: given[i]), current)
 
-    def _masks(self, info: Mapping[str, Any], terminal: NDArray | None = None) -> NDArray:
-        """Return all masks; ``_action_mask`` says which environments gave one in this step."""
-        masks = np.ones((self.count, self.num_actions), bool)
+    def _observed(self, seen: Seen, terminal: Bools) -> Observed:
+        observation, info = seen
+        encoded = self.encoder.encode_batch(observation, self.count)
+        masks = self._masks(self._infos(info), terminal)
+        return Observed(encoded, masks, lambda i: self.encoder.row(observation, i))
+
+    def _infos(self, info: Info) -> Iterable[tuple[int, Info]]:
+        """Return the infos that hold a mask; ``_action_mask`` says in which environments."""
         if "action_mask" not in info:
-            return masks
-        given = info.get("_action_mask", np.ones(self.count, bool))
-        for i in np.flatnonzero(given):
-            end = terminal is not None and bool(terminal[i])
-            masks[i] = _mask({"action_mask": info["action_mask"][i]}, self.num_actions, end)
-        return masks
+            return []
+        given = np.flatnonzero(info.get("_action_mask", ~self._nowhere))
+        return [(i, {"action_mask": info["action_mask"][i]}) for i in given.tolist()]
 
 
-def _mask(info: Mapping[str, Any], count: int, terminal: bool = False) -> NDArray:
-    mask = action_mask(info, count, terminal=terminal)
-    return np.ones(count, bool) if mask is None else mask
-
-
-def _choose_rows(which: NDArray, chosen: Observed, other: Observed) -> Observed:
+def _choose_rows(which: Bools, chosen: Observed, other: Observed) -> Observed:
     """Return the rows ``which`` of the one, and the remaining rows of the other."""
     observation, mask = other.observation.copy(), other.mask.copy()
     observation[which], mask[which] = chosen.observation[which], chosen.mask[which]
-    return Observed(observation, mask)
+    return Observed(observation, mask, lambda i: (chosen if which[i] else other).given(i))

@@ -35,8 +35,8 @@ class Engine(Protocol):
     """
 
     def __enter__(self) -> Self:
-        """Start whatever runs units."""
-        ...
+        """Start whatever runs units, unless that waits for the first one."""
+        return self
 
     def __exit__(self, kind: object, error: object, traceback: object, /) -> None:
         """Collect what is left: ask units to save and end, and wait until they have."""

@@ -17,26 +17,28 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from ctypes import c_byte
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
-from typing import Any, Self
+from typing import Any, TypeAlias, TypeVar
 
-from valuetrack.experiments import spec as specs
-from valuetrack.experiments.engines.base import Event, WorkerError
+from valuetrack.experiments.engines.base import Engine, Event, WorkerError
 from valuetrack.experiments.runner import Unit, run_unit
-from valuetrack.experiments.spec import SpecError
+from valuetrack.experiments.spec import SpecError, from_manifest
 from valuetrack.interrupts import ignored
 from valuetrack.io.errors import ModelFileError, StoreError
 from valuetrack.io.run_folder import RunFolder
 
 PATIENCE_SECONDS = 0.5
-Message = tuple[str, str, int]
-"""What a worker says: ("step", row, steps), ("done", row, 0) or ("error", why, 0)."""
+Result = TypeVar("Result")
+CONTEXT = multiprocessing.get_context("spawn")
+Messages: TypeAlias = "Queue[tuple[str, Any]]"
+"""What a process says: ("step", an event), ("done", the result) or ("error", why)."""
 
 
-class LocalEngine:
-    """Worker processes, each on a core of its own.
+class LocalEngine(Engine):
+    """Worker processes, each on a core of its own, which start with the first unit for them.
 
     A terminal sends Ctrl-C to every process. The workers leave it to this one, which asks them to
     stop where they can save their state.
@@ -51,18 +53,13 @@ class LocalEngine:
 
     def __init__(self, folder: RunFolder, workers: int) -> None:
         self._folder, self._workers = folder, workers
-        self._context = multiprocessing.get_context("spawn")
-        self._messages: Queue[Message] = self._context.Queue()
-        self._tasks: Queue[Unit] = self._context.Queue()
+        self._messages: Messages = CONTEXT.Queue()
+        self._tasks: Queue[Unit] = CONTEXT.Queue()
         # A plain byte in shared memory: a multiprocessing.Event waits for its waiters, for ever
         # if one of them was killed.
-        self._halt = self._context.Value("b", 0, lock=False)
+        self._halt = CONTEXT.Value("b", 0, lock=False)
         self._processes: list[BaseProcess] = []
         self._left, self._stopped = 0, False
-
-    def __enter__(self) -> Self:
-        """Start nothing yet: a worker starts with the first unit for it."""
-        return self
 
     def __exit__(self, kind: object, error: object, traceback: object, /) -> None:
         """Ask the workers to end, and wait for them; a second Ctrl-C kills them."""
@@ -78,33 +75,24 @@ class LocalEngine:
         """Add a unit; start another worker for it if a core is free."""
         self._tasks.put(unit)
         self._left += 1
-        if len(self._processes) < self._workers:
-            arguments = (
-                str(self._folder.path), len(self._processes),
-                self._tasks, self._messages, self._halt,
-            )  # fmt: skip
-            process = self._context.Process(target=_work, args=arguments, daemon=True)
-            with _one_thread_each(), ignored():
-                process.start()
-            self._processes.append(process)
+        core = len(self._processes)
+        if core < self._workers:
+            job = (_run_units, (str(self._folder.path), self._tasks, self._messages, self._halt))
+            self._processes.append(_start(core, self._messages, *job))
 
     def follow(self, seconds: float) -> list[Event]:
         """Return the workers' progress; raise what one of them raised."""
         alive = any(process.is_alive() for process in self._processes)
         events: list[Event] = []
         timeout = seconds if alive else 0.01
-        while True:
-            try:
-                kind, text, steps = self._messages.get(timeout=timeout)
-            except queue.Empty:
-                break
-            if kind == "error":
-                raise WorkerError(text)
-            if kind == "done":
-                self._left -= 1
-            else:
-                events.append(Event(text, steps))
-            timeout = 0.0
+        with contextlib.suppress(queue.Empty):
+            while True:
+                kind, content = _read(self._messages, timeout)
+                if kind == "step":
+                    events.append(content)
+                else:
+                    self._left -= 1
+                timeout = 0.0
         if not alive and not events and self._left:
             self._left = 0
             codes = [process.exitcode for process in self._processes]
@@ -124,7 +112,7 @@ class LocalEngine:
         self._halt.value = 1
 
 
-class InlineEngine:
+class InlineEngine(Engine):
     """Units one after the other in a thread of this process: for accelerators.
 
     This thread is left to follow them, so that bars move and Ctrl-C is obeyed meanwhile.
@@ -132,15 +120,11 @@ class InlineEngine:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._spec = specs.from_manifest(folder.manifest())
+        self._spec = from_manifest(folder.manifest())
         self._stop = threading.Event()
         self._events: queue.Queue[Event] = queue.Queue()
         self._worker = ThreadPoolExecutor(1, "unit")
         self._units: deque[Future[bool]] = deque()
-
-    def __enter__(self) -> Self:
-        """Start nothing."""
-        return self
 
     def __exit__(self, kind: object, error: object, traceback: object, /) -> None:
         """Ask the unit that runs to save and end, and wait for it."""
@@ -152,24 +136,18 @@ class InlineEngine:
         self._units.append(self._worker.submit(self._run, unit))
 
     def _run(self, unit: Unit) -> bool:
-        if self._stop.is_set():
-            return False
-
         def advance(steps: int) -> None:
             self._events.put(Event(unit.row, steps))
 
-        return run_unit(unit, self._spec, self._folder, advance, self._stop)
+        is_wanted = not self._stop.is_set()
+        return is_wanted and run_unit(unit, self._spec, self._folder, advance, self._stop)
 
     def follow(self, seconds: float) -> list[Event]:
         """Return the progress; raise what a unit raised."""
         wait_for([self._units[0]], seconds)
         if self._units[0].done():
             self._units.popleft().result()
-        events = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                events.append(self._events.get_nowait())
-        return events
+        return [self._events.get() for _ in range(self._events.qsize())]
 
     def is_busy(self) -> bool:
         """Return whether there are units that run or wait."""
@@ -181,86 +159,91 @@ class InlineEngine:
 
 
 def call_in_process(
-    function: Callable[..., Any], *arguments: Any, advance: Callable[[], None]
-) -> Any:
+    function: Callable[..., Result], *arguments: object, advance: Callable[[], None]
+) -> Result:
     """Call a function in a process of its own, with one thread on one core; return its result.
 
     ``function`` takes the arguments and a keyword ``advance``, through which it reports progress.
     """
-    context = multiprocessing.get_context("spawn")
-    messages: Queue[tuple[str, Any]] = context.Queue()
-    process = context.Process(target=_call, args=(function, arguments, messages), daemon=True)
-    with _one_thread_each(), ignored():
-        process.start()
+    messages: Messages = CONTEXT.Queue()
+    process = _start(0, messages, _call, (function, arguments, messages))
     try:
         while True:
             try:
-                kind, content = messages.get(timeout=PATIENCE_SECONDS)
+                kind, content = _read(messages, PATIENCE_SECONDS)
             except queue.Empty:
                 if process.is_alive():
                     continue
                 raise WorkerError("The measuring process ended early; run it again.") from None
-            if kind == "error":
-                raise WorkerError(content)
-            if kind == "result":
-                return content
+            if kind == "done":
+                result: Result = content
+                return result
             advance()
     finally:
-        process.terminate()
+        process.kill()
         process.join()
 
 
-def _work(path: str, index: int, tasks: Queue[Unit], messages: Queue[Message], halt: Any) -> None:
-    """Be a worker: take units until there are none."""
+def _read(messages: Messages, timeout: float) -> tuple[str, Any]:
+    """Return the next message of a process; raise what it raised."""
+    kind, content = messages.get(timeout=timeout)
+    if kind == "error":
+        raise WorkerError(content)
+    return kind, content
+
+
+def _start(core: int, messages: Messages, *job: object) -> BaseProcess:
+    """Start a process on a core, with one thread, that does a job and says when it fails."""
+    process = CONTEXT.Process(target=_be_process, args=(core, messages, *job), daemon=True)
+    with _one_thread_each(), ignored():
+        process.start()
+    return process
+
+
+def _be_process(
+    core: int, messages: Messages, job: Callable[..., None], arguments: tuple[object, ...]
+) -> None:
+    """Do a job; leave Ctrl-C and SIGTERM, which may come to all processes, to the parent."""
     _end_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):  # which may come to all processes at once
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    _pin(index)
-    stop = _Flag(halt)
+    if hasattr(os, "sched_getaffinity"):
+        allowed = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {allowed[core % len(allowed)]})
     try:
-        folder = RunFolder.open(path)
-        spec = specs.from_manifest(folder.manifest())
+        job(*arguments)
+    except (StoreError, SpecError, ModelFileError) as error:
+        messages.put(("error", str(error)))
+    except Exception as error:  # the parent raises it
+        messages.put(("error", f"{type(error).__name__}: {error}"))
+
+
+def _run_units(path: str, tasks: Queue[Unit], messages: Messages, halt: c_byte) -> None:
+    """Take units until there are none."""
+    folder, stop = RunFolder.open(path), _Flag(halt)
+    spec = from_manifest(folder.manifest())
+    with contextlib.suppress(queue.Empty):
         while not stop.is_set():
-            try:
-                unit = tasks.get(timeout=PATIENCE_SECONDS)
-            except queue.Empty:
-                return
-            run_unit(unit, spec, folder, _tell(messages, unit.row), stop)
-            messages.put(("done", unit.row, 0))
-    except Exception as error:  # it is told to the parent, which raises it
-        messages.put(("error", _told(error), 0))
+            unit = tasks.get(timeout=PATIENCE_SECONDS)
 
+            def advance(steps: int, row: str = unit.row) -> None:
+                messages.put(("step", Event(row, steps)))
 
-def _told(error: Exception) -> str:
-    """Return the sentence of an error of ours; another one is named too."""
-    is_ours = isinstance(error, StoreError | SpecError | ModelFileError)
-    return str(error) if is_ours else f"{type(error).__name__}: {error}"
-
-
-def _tell(messages: Queue[Message], row: str) -> Callable[[int], None]:
-    """Return the function that tells the parent how a row gets on."""
-    return lambda steps: messages.put(("step", row, steps))
+            messages.put(("done", run_unit(unit, spec, folder, advance, stop)))
 
 
 def _call(
-    function: Callable[..., Any], arguments: tuple[Any, ...], messages: Queue[tuple[str, Any]]
+    function: Callable[..., object], arguments: tuple[object, ...], messages: Messages
 ) -> None:
-    """Be the process of :func:`call_in_process`."""
-    _end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _pin(0)
-    try:
-        result = function(*arguments, advance=lambda: messages.put(("advance", None)))
-    except Exception as error:  # it is told to the parent, which raises it
-        messages.put(("error", _told(error)))
-    else:
-        messages.put(("result", result))
+    """Do the job of :func:`call_in_process`."""
+    result = function(*arguments, advance=lambda: messages.put(("step", None)))
+    messages.put(("done", result))
 
 
 class _Flag:
     """A byte in shared memory that looks like an event."""
 
-    def __init__(self, byte: Any) -> None:
+    def __init__(self, byte: c_byte) -> None:
         self.byte = byte
 
     def is_set(self) -> bool:
@@ -277,13 +260,6 @@ def _end_with_parent() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _pin(index: int) -> None:
-    """Keep this process on one core, where the system lets it."""
-    if hasattr(os, "sched_getaffinity"):
-        allowed = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {allowed[index % len(allowed)]})
 
 
 @contextlib.contextmanager

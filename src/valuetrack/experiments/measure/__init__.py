@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from valuetrack.api.agent import Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.experiments.measure import control, values
 from valuetrack.experiments.measure.base import Measure
 from valuetrack.experiments.spec import Experiment, Row, Section, SpecError, spec_error
@@ -16,7 +16,7 @@ from valuetrack.experiments.spec import Experiment, Row, Section, SpecError, spe
 class _Kind(NamedTuple):
     options: type[Section]
     plan: Callable[[Any, Row], list[int]]
-    build: Callable[[Any, Row, Agent[Any]], Measure]
+    build: Callable[[Any, Row, AnyAgent], Measure]
 
 
 KINDS: dict[str, _Kind] = {
@@ -43,6 +43,6 @@ def check(spec: Experiment, rows: Sequence[str]) -> None:
         KINDS[spec.measure["kind"]].plan(options, spec.row(row))
 
 
-def build_measure(spec: Experiment, row: Row, agent: Agent[Any]) -> Measure:
+def build_measure(spec: Experiment, row: Row, agent: AnyAgent) -> Measure:
     """Return what records a unit of this row."""
     return KINDS[spec.measure["kind"]].build(options_of(spec), row, agent)

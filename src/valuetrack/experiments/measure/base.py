@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from valuetrack.api.options import parse
 from valuetrack.experiments.spec import Row
+from valuetrack.io.arrays import Arrays
 from valuetrack.io.run_folder import Columns
 from valuetrack.registry import agent_type
-from valuetrack.types import NDArray
+from valuetrack.types import Json, NDArray
 
 
 class Measure(Protocol):
@@ -22,24 +22,23 @@ class Measure(Protocol):
     :meth:`restore`, so that a run can be killed at any moment.
     """
 
-    tracked: NDArray | None
+    tracked: NDArray | None = None
     """Observations whose values :meth:`collect` is given after every update, or ``None``."""
     points: list[int]
     """After how many cycles it wants to look, in ascending order; the last is the end."""
 
     def collect(self, values: NDArray) -> None:
         """Take the tracked values of the last updates, (updates, seeds, heads, states, actions)."""
-        ...
 
-    def look(self, index: int) -> dict[str, Any]:
+    def look(self, index: int) -> Json:
         """Measure at a point; return a small record for those who follow the run."""
         ...
 
-    def arrays(self) -> dict[str, NDArray]:
+    def arrays(self) -> Columns:
         """Return everything it remembers."""
         ...
 
-    def restore(self, arrays: Mapping[str, NDArray]) -> None:
+    def restore(self, arrays: Arrays) -> None:
         """Remember what was saved."""
         ...
 
@@ -49,7 +48,6 @@ class Measure(Protocol):
 
     def write_files(self, folder: Path) -> None:
         """Write files of its own into the unit's folder, if it has any."""
-        ...
 
 
 class Records:
@@ -60,25 +58,27 @@ class Records:
 
     def append(self, rows: Columns) -> None:
         """Add rows with the same columns as before."""
-        if not self.columns:
-            self.columns = {name: np.asarray(column) for name, column in rows.items()}
-            return
-        self.columns = {
-            name: np.concatenate([self.columns[name], rows[name]]) for name in self.columns
-        }
+        before = self.columns or {name: column[:0] for name, column in rows.items()}
+        self.columns = {name: np.concatenate([before[name], rows[name]]) for name in before}
 
-    def arrays(self, name: str) -> dict[str, NDArray]:
+    def arrays(self, name: str) -> Columns:
         """Return the columns under names below ``name``."""
-        return {f"{name}.{column}": values for column, values in self.columns.items()}
+        return placed_below(name, self.columns)
 
-    def restore(self, arrays: Mapping[str, NDArray], name: str) -> None:
+    def restore(self, arrays: Arrays, name: str) -> None:
         """Take up the columns that were saved below ``name``."""
-        start = f"{name}."
-        self.columns = {
-            key.removeprefix(start): values
-            for key, values in arrays.items()
-            if key.startswith(start)
-        }
+        self.columns = below(name, arrays)
+
+
+def placed_below(name: str, arrays: Arrays) -> Columns:
+    """Return arrays under names that begin with ``name``."""
+    return {f"{name}.{key}": array for key, array in arrays.items()}
+
+
+def below(name: str, arrays: Arrays) -> Columns:
+    """Return the arrays that :func:`placed_below` put there, under their own names."""
+    start = f"{name}."
+    return {k.removeprefix(start): array for k, array in arrays.items() if k.startswith(start)}
 
 
 def steps_per_cycle(row: Row) -> int:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from valuetrack import posterior
-from valuetrack.api.agent import Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.options import Count
-from valuetrack.experiments.measure.base import Records, cycles_of
+from valuetrack.experiments.measure.base import Measure, Records, cycles_of
 from valuetrack.experiments.spec import Row, Section
-from valuetrack.io.arrays import from_arrays, to_arrays
+from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.io.run_folder import Columns
-from valuetrack.training.update import Learned
-from valuetrack.types import NDArray
+from valuetrack.types import Array, Json, NDArray
 
 BEST = "best.vt"
 
@@ -41,37 +39,26 @@ def plan_points(options: ControlOptions, row: Row) -> list[int]:
     return [round(cycles * (index + 1) / points) for index in range(points)]
 
 
-class ControlMeasure:
-    """Plays greedy episodes at every point, and keeps the parameters of the best mean so far.
+class ControlMeasure(Measure):
+    """Plays greedy episodes at every point, and keeps the parameters of the best mean so far."""
 
-    Parameters
-    ----------
-    options, row, agent
-        What is measured, of whom.
-    """
-
-    def __init__(self, options: ControlOptions, row: Row, agent: Agent[Any]) -> None:
+    def __init__(self, options: ControlOptions, row: Row, agent: AnyAgent) -> None:
         self.options, self.agent = options, agent
-        self.tracked: NDArray | None = None
         self.points = plan_points(options, row)
         self.records = Records()
         self.best = np.full(len(agent.seeds), -np.inf)
         self.best_params = jax.tree.map(np.array, agent.trainer.learned.learner.sampler.params)
 
-    def collect(self, values: NDArray) -> None:
-        """Take no notice: nothing is tracked."""
-
-    def look(self, index: int) -> dict[str, Any]:
+    def look(self, index: int) -> Json:
         """Play with the policy of a point, and write down how it has gone since the last one."""
-        trainer = self.agent.trainer
+        trainer, count = self.agent.trainer, len(self.agent.seeds)
         trace = trainer.take_trace()
         training, loss = trace.means()
         played = self.agent.play(self.options.episodes, seed=index + 1)
         returns, discounted, expected = (part.mean(axis=1) for part in played)
-        learned = trainer.learned
-        diverged = np.asarray(learned.diverged) >= 0
-        self._keep_best(np.where(diverged, -np.inf, returns), learned)
-        count = len(self.agent.seeds)
+        diverged = trainer.diverged >= 0
+        self._keep_best(np.where(diverged, -np.inf, returns))
+        values = {"discounted_return": discounted, "start_value": expected}
         self.records.append(
             {
                 "seed": np.asarray(self.agent.seeds),
@@ -80,29 +67,23 @@ class ControlMeasure:
                 "training_return": np.asarray(training, np.float64),
                 "training_episodes": np.asarray(trace.episodes, np.int64),
                 "evaluation_return": returns,
-                "discounted_return": discounted,
-                "start_value": expected,
+                **values,
                 "best_return": self._best_returns(),
                 "diverged": diverged,
             }
         )
-        return {
-            "return": training,
-            "loss": loss,
-            "evaluation": returns,
-            "discounted_return": discounted,
-            "start_value": expected,
-        }
+        return {"return": training, "loss": loss, "evaluation": returns, **values}
 
-    def _keep_best(self, mean: NDArray, learned: Learned) -> None:
+    def _keep_best(self, mean: NDArray) -> None:
         """Keep the parameters of those who are better than ever; diverged seeds never are."""
         better = mean > self.best
         self.best = np.where(better, mean, self.best)
 
-        def choose(old: NDArray, new: Any) -> NDArray:
+        def choose(old: NDArray, new: Array) -> NDArray:
             return np.where(better.reshape(-1, *(1,) * (old.ndim - 1)), np.asarray(new), old)
 
-        self.best_params = jax.tree.map(choose, self.best_params, learned.learner.sampler.params)
+        params = self.agent.trainer.learned.learner.sampler.params
+        self.best_params = jax.tree.map(choose, self.best_params, params)
 
     def _best_returns(self) -> NDArray:
         return np.where(np.isfinite(self.best), self.best, np.nan)
@@ -117,21 +98,19 @@ class ControlMeasure:
         trainer = self.agent.trainer
         learned = trainer.learned
         params = jax.tree.map(jnp.asarray, self.best_params)
-        sampler = learned.learner.sampler._replace(params=params)
         example = jax.tree.map(lambda leaf: leaf[0], params)
         pool = jax.vmap(lambda p: posterior.add(posterior.init(example, 1), p))(params)
-        trainer.adopt(
-            learned._replace(learner=learned.learner._replace(sampler=sampler), pool=pool),
-            trainer.clock,
-        )
+        sampler = learned.learner.sampler._replace(params=params)
+        learner = learned.learner._replace(sampler=sampler)
+        trainer.adopt(learned._replace(learner=learner, pool=pool), trainer.clock)
         self.agent.save(folder / BEST, replay=False)
 
-    def arrays(self) -> dict[str, NDArray]:
+    def arrays(self) -> Columns:
         """Return the points so far, and the best parameters."""
         best = {"best": self.best, **to_arrays(self.best_params, "best_params")}
         return {**best, **self.records.arrays("records")}
 
-    def restore(self, arrays: Mapping[str, NDArray]) -> None:
+    def restore(self, arrays: Arrays) -> None:
         """Go on with what was saved."""
         self.best = arrays["best"]
         saved = from_arrays(arrays, self.best_params, "best_params")

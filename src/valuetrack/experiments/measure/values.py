@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from valuetrack import metrics, posterior
-from valuetrack.api.agent import Agent
+from valuetrack.api.agent import AnyAgent
 from valuetrack.api.options import Count
 from valuetrack.envs.indoor_escape import ACTION_NAMES, IndoorEscape, observations, optimal_q
-from valuetrack.experiments.measure.base import Records, cycles_of, steps_per_cycle
+from valuetrack.experiments.measure.base import Measure, Records, cycles_of, steps_per_cycle
 from valuetrack.experiments.spec import Row, Section, SpecError
+from valuetrack.io.arrays import Arrays
 from valuetrack.io.run_folder import Columns
 from valuetrack.posterior import Pool
-from valuetrack.types import NDArray
+from valuetrack.types import Json, NDArray
 
 
 class ValuesOptions(Section):
@@ -81,16 +80,10 @@ def is_final(options: ValuesOptions, window: int) -> bool:
     return window >= options.windows - options.final_windows
 
 
-class ValuesMeasure:
-    """Compares a sliding pool of the values at all states with the exact ones.
+class ValuesMeasure(Measure):
+    """Compares a sliding pool of the values at all states with the exact ones."""
 
-    Parameters
-    ----------
-    options, row, agent
-        What is measured, of whom.
-    """
-
-    def __init__(self, options: ValuesOptions, row: Row, agent: Agent[Any]) -> None:
+    def __init__(self, options: ValuesOptions, row: Row, agent: AnyAgent) -> None:
         self.options, self.row, self.agent = options, row, agent
         env = agent.env.in_jax
         if not isinstance(env, IndoorEscape):
@@ -102,7 +95,7 @@ class ValuesMeasure:
             ties=options.ties,
         )
         self.truth, self.legal = np.where(q.legal, q.values, 0.0), q.legal
-        self.tracked: NDArray | None = observations(env)
+        self.tracked = observations(env)
         self.window = cycles_per_window(options, row)
         self.points = plan_points(options, row)
         self.records = Records()
@@ -118,21 +111,18 @@ class ValuesMeasure:
 
     def collect(self, values: NDArray) -> None:
         """Keep the values of the last updates."""
-        if not len(values):
-            return
-        last = self.agent.trainer.clock.updates
-        slots = np.arange(last - len(values), last) % len(self.ring)
-        kept = min(len(values), len(self.ring))
-        self.ring[slots[len(values) - kept :]] = values[len(values) - kept :]
+        recent, last = values[-len(self.ring) :], self.agent.trainer.clock.updates
+        if len(recent):
+            self.ring[np.arange(last - len(recent), last) % len(self.ring)] = recent
 
-    def look(self, index: int) -> dict[str, Any]:
+    def look(self, index: int) -> Json:
         """Compare every seed's pool with the truth, if that is due and the pool is full."""
         trainer = self.agent.trainer
         returns, loss = trainer.take_trace().means()
         window = (self.points[index] - 1) // self.window
         final = is_final(self.options, window)
         due = final or (window + 1) % self.options.windows_between_evaluations == 0
-        record: dict[str, Any] = {"return": returns, "loss": loss}
+        record = {"return": returns, "loss": loss}
         if due and trainer.clock.updates >= len(self.ring):
             level, recent = self.options.level, self._recent()
             measured = [
@@ -140,7 +130,11 @@ class ValuesMeasure:
                 for pool in self._pools()
             ]
             found = metrics.ValueMetrics(*map(np.stack, zip(*measured, strict=True)))
-            self.records.append(self._rows(found, returns, final=final))
+            step, actions = np.array([self.agent.num_timesteps]), self.truth.shape[1]
+            rows = self._long(found._asdict(), "step", step)
+            rows["final"] = np.full(len(rows["seed"]), final)
+            rows["training_return"] = np.repeat(np.asarray(returns, np.float64), actions)
+            self.records.append(rows)
             record |= {name: values.mean(axis=1) for name, values in found._asdict().items()}
         return record
 
@@ -159,38 +153,25 @@ class ValuesMeasure:
         in_order = np.roll(self.ring, -newest, axis=0)
         return [posterior.from_updates(in_order[:, seed]) for seed in range(in_order.shape[1])]
 
-    def _rows(self, found: metrics.ValueMetrics, returns: NDArray, *, final: bool) -> Columns:
-        """Return the measurements as rows, one per seed and action."""
-        actions, seeds = self.truth.shape[1], len(self.agent.seeds)
-        count = seeds * actions
-        return {
-            "seed": np.repeat(np.asarray(self.agent.seeds), actions),
-            "step": np.full(count, self.agent.num_timesteps),
-            "action": np.tile(np.arange(actions), seeds),
-            **{name: np.asarray(v, np.float64).ravel() for name, v in found._asdict().items()},
-            "final": np.full(count, final),
-            "training_return": np.repeat(np.asarray(returns, np.float64), actions),
-        }
-
     def tables(self) -> dict[str, Columns]:
         """Return the metrics by window, the calibration curves and the policies."""
-        levels = self.options.calibration_levels
-        pools = self._pools()
-        recent = self._recent()
+        levels, pools, recent = self.options.calibration_levels, self._pools(), self._recent()
         curves = [
             metrics.calibration(pool, self.truth, self.legal, levels, recent=recent)
             for pool in pools
         ]
         coverage, credible = map(np.stack, zip(*curves, strict=True))
-        policy = np.stack(
-            [np.asarray(posterior.policy_probabilities(pool, self.legal)) for pool in pools]
-        )
         calibration = {"coverage": coverage, "credible_coverage": credible}
-        return {
-            "metrics": _named(self._by_window()),
+        policy = np.stack([posterior.policy_probabilities(pool, self.legal) for pool in pools])
+        tables = {
+            "metrics": self._by_window(),
             "calibration": self._long(calibration, "level", np.asarray(levels)),
             "policy": self._long({"probability": policy}, "cell", np.arange(policy.shape[1])),
         }
+        for table in tables.values():
+            if table:
+                table["action"] = np.asarray(ACTION_NAMES)[table["action"]]
+        return tables
 
     def _by_window(self) -> Columns:
         """Average the measurements that fall into one window of training."""
@@ -216,32 +197,20 @@ class ValuesMeasure:
     def _long(self, values: Columns, axis: str, ticks: NDArray) -> Columns:
         """Turn arrays over (seed, tick, action) into a long table."""
         seeds, actions = len(self.agent.seeds), self.truth.shape[1]
-        return _named(
-            {
-                "seed": np.repeat(np.asarray(self.agent.seeds), len(ticks) * actions),
-                axis: np.tile(np.repeat(ticks, actions), seeds),
-                "action": np.tile(np.arange(actions), seeds * len(ticks)),
-                **{name: np.asarray(array, np.float64).ravel() for name, array in values.items()},
-            }
-        )
+        return {
+            "seed": np.repeat(np.asarray(self.agent.seeds), len(ticks) * actions),
+            axis: np.tile(np.repeat(ticks, actions), seeds),
+            "action": np.tile(np.arange(actions), seeds * len(ticks)),
+            **{name: np.asarray(array, np.float64).ravel() for name, array in values.items()},
+        }
 
-    def arrays(self) -> dict[str, NDArray]:
+    def arrays(self) -> Columns:
         """Return the pool of values and the measurements so far."""
         return {"ring": self.ring, **self.records.arrays("records")}
 
-    def restore(self, arrays: Mapping[str, NDArray]) -> None:
+    def restore(self, arrays: Arrays) -> None:
         """Go on with what was saved."""
         if arrays["ring"].shape != self.ring.shape:
             raise ValueError("the saved pool of values has another size")
         self.ring = arrays["ring"].copy()
         self.records.restore(arrays, "records")
-
-    def write_files(self, folder: Path) -> None:
-        """Write nothing: the tables hold everything."""
-
-
-def _named(columns: Columns) -> Columns:
-    """Return a table with the names of its actions."""
-    if not columns:
-        return columns
-    return {**columns, "action": np.asarray(ACTION_NAMES)[columns["action"]]}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from valuetrack.io.manifest import Manifest
 from valuetrack.io.run_folder import RunFolder
 from valuetrack.report.control.claims import algorithm_claims, settings_claims
-from valuetrack.report.control.data import ControlRun, Summary, load, summarise
+from valuetrack.report.control.data import ControlRun, load, summarise
 from valuetrack.report.control.tables import notes_on_the_run, tables, usual_steps
-from valuetrack.report.page import Report, facts, title_of
-from valuetrack.report.run_data import Manifest
+from valuetrack.report.page import Report, facts
 from valuetrack.report.statistics import Claim, claims_table
-from valuetrack.report.style import Drawing
+from valuetrack.report.style import Figures
 
 __all__ = ["algorithm_claims", "make_report", "settings_claims"]
 
@@ -19,25 +19,25 @@ __all__ = ["algorithm_claims", "make_report", "settings_claims"]
 def make_report(
     folder: RunFolder,
     manifest: Manifest,
-    claims_of: Callable[[ControlRun, Summary], list[Claim]],
+    claims_of: Callable[[ControlRun], list[Claim]],
 ) -> Report:
     """Make the report of a run, whatever has finished of it."""
     run = load(folder, manifest)
-    summary, steps = summarise(run), _steps(run)
+    steps = _steps(run)
 
-    def draw() -> list[Drawing]:
-        from valuetrack.report.control.figures import draw_all  # noqa: PLC0415 - an extra
+    def draw() -> Figures:
+        from valuetrack.report.control.figures import figures  # noqa: PLC0415 - an extra
 
-        return draw_all(run, summary)
+        return figures(run)
 
     return Report(
-        title=title_of(manifest),
+        manifest=manifest,
         lead=f"{len(run.rows)} of {len(manifest.rows)} rows; environment steps per seed: {steps}.",
-        summary=summary,
-        claims=claims_table(claims_of(run, summary), notes_on_the_run(run, summary)),
-        tables=tables(run, summary),
+        summary=summarise(run),
+        claims=claims_table(claims_of(run), notes_on_the_run(run)),
+        tables=tables(run),
         draw=draw,
-        facts=facts(manifest, run.rows, [row.id for row in run.rows], steps, usual_steps),
+        facts=facts(manifest, [(row.id, row) for row in run.rows], steps, usual_steps),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from valuetrack.report.control.data import TASKS, ControlRow, ControlRun, Summary
-from valuetrack.report.statistics import NOT_MEASURED, Claim, SeedStatistics, welch
+from valuetrack.report.control.data import TASKS, ControlRow, ControlRun
+from valuetrack.report.statistics import Claim, welch
 from valuetrack.report.style import label_of
 
 SHARE = 0.8
@@ -12,37 +12,37 @@ SHARE = 0.8
 _CARTPOLE = "CartPole-v1"
 
 
-def algorithm_claims(run: ControlRun, summary: Summary) -> list[Claim]:
+def algorithm_claims(run: ControlRun) -> list[Claim]:
     """Compare LKTD with its rivals on all the paper's tasks, run or not."""
     envs = dict.fromkeys([*TASKS, *(task.env for task in run.tasks)])
     rivals = (("dqn", ""), ("qrdqn", " (the paper: slightly)"))
     return [
-        *(_above(run, summary, env, *rival) for rival in rivals for env in envs),
+        *(_above(run, env, *rival) for rival in rivals for env in envs),
         _solves(run),
     ]
 
 
-def settings_claims(run: ControlRun, summary: Summary) -> list[Claim]:
+def settings_claims(run: ControlRun) -> list[Claim]:
     """Compare every row of a task with the first, whose settings the others vary."""
     return [
-        _compared(f"{task.env}: {row.label} above {task.rows[0].label}", summary, row, task.rows[0])
+        _compared(f"{task.env}: {row.label} above {task.rows[0].label}", row, task.rows[0])
         for task in run.tasks
         for row in task.rows[1:]
     ]
 
 
-def _above(run: ControlRun, summary: Summary, env: str, rival: str, remark: str) -> Claim:
+def _above(run: ControlRun, env: str, rival: str, remark: str) -> Claim:
     """Claim that LKTD's mean training return is above a rival's."""
     statement = f"{env}: LKTD's mean training return above {label_of(rival)}'s{remark}"
     ours, theirs = run.row(env, "lktd"), run.row(env, rival)
     if ours is None or theirs is None:
-        return Claim(statement, NOT_MEASURED, None)
-    return _compared(statement, summary, ours, theirs)
+        return Claim(statement)
+    return _compared(statement, ours, theirs)
 
 
-def _compared(statement: str, summary: Summary, one: ControlRow, other: ControlRow) -> Claim:
+def _compared(statement: str, one: ControlRow, other: ControlRow) -> Claim:
     """Compare the mean training returns of two rows."""
-    ours, theirs = _training(summary, one), _training(summary, other)
+    ours, theirs = (row.metrics["training_return"] for row in (one, other))
     if ours["mean"] is None or theirs["mean"] is None:
         return Claim(statement, "cannot be told: a side has no seed that counts", None)
     difference = ours["mean"] - theirs["mean"]
@@ -66,13 +66,9 @@ def _solves(run: ControlRun) -> Claim:
     )
     row = run.row(_CARTPOLE, "lktd")
     if row is None or row.solved is None:
-        return Claim(statement, NOT_MEASURED, None)
+        return Claim(statement)
     count, total = len(row.solved), len(row.seeds)
     measured = f"{count} of {total} ({100 * count / total:.0f} %)"
     if row.diverged:
         measured += ", diverged seeds counted as not reaching it"
     return Claim(statement, measured, count / total >= SHARE)
-
-
-def _training(summary: Summary, row: ControlRow) -> SeedStatistics:
-    return summary[row.id]["metrics"]["training_return"]

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypedDict
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from valuetrack.io.manifest import Manifest
 from valuetrack.io.run_folder import Columns, RunFolder
-from valuetrack.report.run_data import Manifest, Row, finished_rows, read_table, seeds_of
-from valuetrack.report.statistics import Floats, SeedStatistics, seed_statistics
+from valuetrack.report.run_data import Row, finished_rows, read_table
+from valuetrack.report.statistics import SeedStatistics, seed_statistics
+from valuetrack.types import Floats
 
 LAST = 10
 """How many points at the end count as the final ones: a tenth of the experiment's hundred."""
 
-_MEASURED = ("point", "step", "training_return", "training_episodes", "evaluation_return")
+_MEASURED = ("step", "training_return", "training_episodes", "evaluation_return")
+_OPTIONAL = ("best_return", "discounted_return", "start_value")
+"""Columns that the table of points may lack; NaN stands for them."""
 
 
 class Known(NamedTuple):
-    """What is known about one of the paper's tasks.
+    """What is known about a task.
 
     ``solved`` is Gymnasium's reward threshold, ``steps`` the experiment's environment steps, and
     ``note`` a sentence to print with the task's numbers.
     """
 
-    solved: float
-    steps: int
+    solved: float | None = None
+    steps: int | None = None
     note: str = ""
 
 
@@ -42,36 +46,10 @@ TASKS: Mapping[str, Known] = {
     ),
     "Acrobot-v1": Known(-100.0, 100_000),
 }
+"""The paper's tasks."""
 
-
-@dataclass(frozen=True)
-class Curves:
-    """What was measured at the points of a training, each array (seeds, points).
-
-    Attributes
-    ----------
-    seeds : tuple of int
-        Those that did not diverge, one for each line of the arrays.
-    steps : array
-        The environment steps of each point, (points,).
-    training, episodes : array
-        The mean return of the training episodes that ended since the point before, NaN where
-        none did, and how many these are.
-    evaluation, best : array
-        The mean return of the greedy episodes at a point, and the largest of these so far.
-    discounted, expected : array
-        The mean discounted return of the greedy episodes at a point, and the mean Q-value with
-        which they began; NaN in runs of versions that did not keep them.
-    """
-
-    seeds: tuple[int, ...]
-    steps: npt.NDArray[np.int64]
-    training: Floats
-    episodes: Floats
-    evaluation: Floats
-    best: Floats
-    discounted: Floats
-    expected: Floats
+Curves = Mapping[str, Floats]
+"""A column of the table of points -> its values, (seeds, points); no column if no seed is left."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +58,17 @@ class ControlRow(Row):
 
     Attributes
     ----------
-    best : mapping of int to float
-        The mean return of the best model of every seed that did not diverge.
-    curves : Curves or None
-        ``None`` if no seed is left.
+    best
+        The mean return of the best model of every seed that did not diverge, seeds rising.
+    curves
+        What was measured at the points of these seeds: the mean return of the training episodes
+        that ended since the point before, NaN where none did, and how many these are; of greedy
+        episodes the mean return, the largest of these so far, the discounted return, and the
+        Q-value with which they began. Runs of versions that did not keep a number have NaN.
     """
 
     best: Mapping[int, float]
-    curves: Curves | None = field(compare=False)
+    curves: Curves = field(compare=False)
 
     @property
     def env(self) -> str:
@@ -95,11 +76,40 @@ class ControlRow(Row):
         return self.entry.env
 
     @property
-    def solved(self) -> tuple[int, ...] | None:
+    def known(self) -> Known:
+        """What is known about the task."""
+        return TASKS.get(self.env, Known())
+
+    @property
+    def solved(self) -> list[int] | None:
         """The seeds whose best model reaches the task's threshold; ``None`` if it has none."""
-        if self.env not in TASKS:
+        threshold = self.known.solved
+        if threshold is None:
             return None
-        return tuple(s for s in self.used if self.best.get(s, -np.inf) >= TASKS[self.env].solved)
+        return [seed for seed in self.used if self.best[seed] >= threshold]
+
+    @cached_property
+    def seed_values(self) -> dict[str, dict[int, float]]:
+        """One number per seed for each metric, NaN where a seed has none.
+
+        ``training_return`` is the mean over all episodes of the training, ``final_training_return``
+        over those of its last tenth, ``final_evaluation_return`` the mean over the last 10 points,
+        and ``best_return`` that of the best model. Over the same points, ``final_start_value`` is
+        the mean Q-value with which greedy episodes begin, ``final_discounted_return`` the return
+        that follows, and ``final_value_error`` the first minus the second.
+        """
+        values = {name: dict.fromkeys(self.used, np.nan) for name in _METRICS}
+        values["best_return"] |= self.best
+        for line, seed in enumerate(self.best if self.curves else ()):
+            points = {name: grid[line] for name, grid in self.curves.items()}
+            for name, value in _of_seed(points).items():
+                values[name][seed] = value
+        return values
+
+    @cached_property
+    def metrics(self) -> dict[str, SeedStatistics]:
+        """Each metric over the seeds."""
+        return {name: seed_statistics(values) for name, values in self.seed_values.items()}
 
 
 @dataclass(frozen=True)
@@ -111,9 +121,14 @@ class Task:
     rows: tuple[ControlRow, ...]
 
     @property
-    def labels(self) -> list[str]:
-        """The names of the rows within the task."""
-        return [row.label for row in self.rows]
+    def known(self) -> Known:
+        """What is known about it."""
+        return self.rows[0].known
+
+    @property
+    def named(self) -> list[tuple[str, ControlRow]]:
+        """The rows with their names within the task."""
+        return [(row.label, row) for row in self.rows]
 
 
 @dataclass(frozen=True)
@@ -124,9 +139,9 @@ class ControlRun:
     tasks: tuple[Task, ...]
 
     @property
-    def rows(self) -> tuple[ControlRow, ...]:
+    def rows(self) -> list[ControlRow]:
         """All rows with a finished unit, task by task."""
-        return tuple(row for task in self.tasks for row in task.rows)
+        return [row for task in self.tasks for row in task.rows]
 
     def row(self, env: str, algorithm: str) -> ControlRow | None:
         """Return an algorithm's row on a task, if it has a finished unit."""
@@ -136,21 +151,8 @@ class ControlRun:
     @property
     def points(self) -> tuple[int, int]:
         """How many points a training has, and how many greedy episodes each point has."""
-        measure = self.manifest.spec.measure
+        measure = self.manifest.spec.measure.model_extra or {}
         return int(measure.get("points", 100)), int(measure.get("episodes", 5))
-
-
-class RowSummary(TypedDict):
-    """One row: how many seeds, which diverged, which solved the task, and metric -> figures."""
-
-    seeds_run: int
-    seeds_diverged: list[int]
-    seeds_solved: list[int] | None
-    metrics: dict[str, SeedStatistics]
-
-
-Summary = dict[str, RowSummary]
-"""Row id -> figures; the content of ``summary.json``."""
 
 
 def load(folder: RunFolder, manifest: Manifest) -> ControlRun:
@@ -161,44 +163,23 @@ def load(folder: RunFolder, manifest: Manifest) -> ControlRun:
     StoreError
         If no unit has finished, or a table is damaged.
     """
-    rows = list(_rows(folder, manifest))
-    envs = list(dict.fromkeys(row.env for row in rows))
-    tasks = (
-        Task(env, key, tuple(row for row in rows if row.env == env))
-        for env, key in zip(envs, _keys(envs), strict=True)
-    )
-    return ControlRun(manifest, tuple(tasks))
+    points = read_table(folder, "points", "point", *_MEASURED)
+    rows: dict[str, list[ControlRow]] = {}
+    for row, table in finished_rows(folder, manifest, "best_return"):
+        returns = dict(zip(table["seed"].tolist(), table["best_return"].tolist(), strict=True))
+        best = {seed: returns[seed] for seed in row.used}
+        curves = _curves(points.get(row.id, {}), list(best))
+        rows.setdefault(row.entry.env, []).append(ControlRow(**vars(row), best=best, curves=curves))
+    keys = _keys(rows)
+    return ControlRun(manifest, tuple(Task(env, keys[env], tuple(rows[env])) for env in rows))
 
 
-def summarise(run: ControlRun) -> Summary:
-    """Summarise a run, with seeds as the unit."""
+def summarise(run: ControlRun) -> dict[str, object]:
+    """Return the content of ``summary.json``: each row's seeds and its figures over them."""
     return {
-        row.id: RowSummary(
-            seeds_run=len(row.seeds),
-            seeds_diverged=sorted(row.diverged),
-            seeds_solved=None if row.solved is None else list(row.solved),
-            metrics={name: seed_statistics(values) for name, values in seed_values(row).items()},
-        )
+        row.id: {**row.counts, "seeds_solved": row.solved, "metrics": row.metrics}
         for row in run.rows
     }
-
-
-def seed_values(row: ControlRow) -> dict[str, dict[int, float]]:
-    """Return one number per seed for each metric, NaN where a seed has none.
-
-    ``training_return`` is the mean over all episodes of the training, ``final_training_return``
-    over those of its last tenth, ``final_evaluation_return`` the mean over the last 10 points,
-    and ``best_return`` that of the best model. Over the same points, ``final_start_value`` is the
-    mean Q-value with which greedy episodes begin, ``final_discounted_return`` the return that
-    follows, and ``final_value_error`` the first minus the second.
-    """
-    values = {name: dict.fromkeys(row.used, np.nan) for name in _METRICS}
-    values["best_return"] |= row.best
-    if row.curves is not None:
-        for line, seed in enumerate(row.curves.seeds):
-            for name, value in _of_seed(row.curves, line).items():
-                values[name][seed] = value
-    return values
 
 
 _METRICS = (
@@ -207,17 +188,16 @@ _METRICS = (
 )  # fmt: skip
 
 
-def _of_seed(curves: Curves, line: int) -> dict[str, float]:
+def _of_seed(points: Columns) -> dict[str, float]:
     """Return what the points of one seed come to."""
-    tenth = max(1, curves.steps.size // 10)
-    returns, episodes = curves.training[line], curves.episodes[line]
-    expected, discounted = (
-        float(values[line, -LAST:].mean()) for values in (curves.expected, curves.discounted)
-    )
+    returns, episodes = points["training_return"], points["training_episodes"]
+    tenth = max(1, len(returns) // 10)
+    names = ("evaluation_return", "start_value", "discounted_return")
+    evaluation, expected, discounted = (float(points[name][-LAST:].mean()) for name in names)
     return {
         "training_return": _per_episode(returns, episodes),
         "final_training_return": _per_episode(returns[-tenth:], episodes[-tenth:]),
-        "final_evaluation_return": float(curves.evaluation[line, -LAST:].mean()),
+        "final_evaluation_return": evaluation,
         "final_start_value": expected,
         "final_discounted_return": discounted,
         "final_value_error": expected - discounted,
@@ -239,52 +219,25 @@ def forward_filled(values: Floats) -> Floats:
     return filled
 
 
-def _rows(folder: RunFolder, manifest: Manifest) -> Iterator[ControlRow]:
-    points = read_table(folder, "points", *_MEASURED)
-    for entry, part in finished_rows(folder, manifest, "best_return"):
-        seeds, diverged, wall = seeds_of(part)
-        best = dict(zip(map(int, part["seed"]), map(float, part["best_return"]), strict=True))
-        used = sorted(set(seeds) - diverged.keys())
-        curves = _curves(points.get(entry.id, {}), used)
-        best = {seed: best[seed] for seed in used}
-        yield ControlRow(entry, seeds, diverged, wall, best, curves)
-
-
-def _curves(points: Columns, seeds: Sequence[int]) -> Curves | None:
+def _curves(points: Columns, seeds: Sequence[int]) -> Curves:
     """Lay a row's points out as (seeds, points), whatever their order in the table."""
-    if not points or not seeds:
-        return None
-    kept = np.isin(points["seed"], seeds)
+    kept = np.isin(points.get("seed", ()), seeds)
     if not kept.any():
-        return None
+        return {}
     lines = np.searchsorted(seeds, points["seed"][kept])
     places = points["point"][kept].astype(int) - 1
-    shape = (len(seeds), int(places.max()) + 1)
-
-    def grid(name: str, empty: float = np.nan) -> Floats:
-        values = np.full(shape, empty)
-        if name in points:
-            values[lines, places] = points[name][kept]
-        return values
-
-    steps = grid("step", 0.0).max(axis=0).astype(np.int64)
-    return Curves(
-        seeds=tuple(seeds),
-        steps=steps,
-        training=grid("training_return"),
-        episodes=grid("training_episodes", 0.0),
-        evaluation=grid("evaluation_return"),
-        best=grid("best_return"),
-        discounted=grid("discounted_return"),
-        expected=grid("start_value"),
-    )
+    shape = (len(seeds), places.max() + 1)
+    curves = {name: np.full(shape, np.nan) for name in (*_MEASURED, *_OPTIONAL)}
+    for name in curves.keys() & points.keys():
+        curves[name][lines, places] = points[name][kept]
+    return curves
 
 
-def _keys(envs: Sequence[str]) -> list[str]:
+def _keys(envs: Iterable[str]) -> dict[str, str]:
     """Return short names, each once, that are safe in paths and attributes."""
-    keys: list[str] = []
+    keys: dict[str, str] = {}
     for env in envs:
         name = re.sub(r"-v\d+$", "", env).lower()
         key = re.sub(r"[^a-z0-9]+", "-", name).strip("-") or "task"
-        keys.append(key if key not in keys else f"{key}-{len(keys) + 1}")
+        keys[env] = key if key not in keys.values() else f"{key}-{len(keys) + 1}"
     return keys

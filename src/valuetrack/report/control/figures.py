@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from valuetrack.report.control.data import (
-    TASKS,
     ControlRow,
     ControlRun,
-    Curves,
-    Summary,
     Task,
     forward_filled,
-    seed_values,
 )
-from valuetrack.report.control.tables import seed_notes, task_notes
-from valuetrack.report.statistics import LEVEL, Floats
-from valuetrack.report.style import (
-    INK,
-    LINE,
-    OTHER,
-    Drawing,
-    Drawn,
-    colour_of,
-    drawings,
-    name_rows,
-    plain,
-)
+from valuetrack.report.control.tables import full_names, seed_notes, task_notes
+from valuetrack.report.statistics import LEVEL
+from valuetrack.report.style import INK, LINE, OTHER, Drawn, Figures, colour_of, name_rows, plain
 
 BAND = (0.05, 0.95)
 """The quantiles over seeds between which the bands reach: without 5 % at either end."""
@@ -53,7 +37,12 @@ _DASHES: tuple[_Dashes, ...] = ("-", "--", ":")
 _WIDTH = 11.0
 _LETTER, _HANDLE = 0.071, 0.7
 """Inches that a letter of a legend takes, and the space around a label."""
-_PANELS = ("training return", "evaluation return", "best model so far")
+_PANELS = {
+    "training_return": "training return",
+    "evaluation_return": "evaluation return",
+    "best_return": "best model so far",
+}
+"""What the panels of a task show, and their titles."""
 _STEPS = (1, 2, 2.5, 5, 10)  # of the ticks: round numbers only
 
 
@@ -64,68 +53,67 @@ class _Look(NamedTuple):
     dashes: _Dashes
 
 
-def draw_all(run: ControlRun, summary: Summary) -> list[Drawing]:
+def figures(run: ControlRun) -> Figures:
     """Draw all figures that can be made from what has finished of a run."""
-    return drawings(_figures(run, summary))
-
-
-def _figures(run: ControlRun, summary: Summary) -> Iterator[tuple[str, str, Drawn | None]]:
     for task in run.tasks:
-        yield f"returns-{task.key}", f"Returns on {task.env}", task_figure(task, summary)
-    yield "iqm", "Interquartile means of the training return", iqm_figure(run, summary)
+        yield f"returns-{task.key}", f"Returns on {task.env}", task_figure(task)
+    yield "iqm", "Interquartile means of the training return", iqm_figure(run)
 
 
-def task_figure(task: Task, summary: Summary) -> Drawn | None:
+def task_figure(task: Task) -> Drawn | None:
     """Draw the three returns of a task over the environment steps."""
-    rows = [row for row in task.rows if row.curves is not None]
+    rows = [row for row in task.rows if row.curves]
     if not rows:
         return None
-    looks, band = _looks(task), len(task.rows) <= CROWD
+    looks, threshold, band = _looks(task), task.known.solved, len(task.rows) <= CROWD
     handles = [_legend_line(row, looks[row.id]) for row in task.rows]
-    if task.env in TASKS:
-        handles.append(Line2D([], [], label=_solved(TASKS[task.env].solved), **LINE))
+    if threshold is not None:
+        solved = f"solved: {threshold:g}".replace("-", "−")  # as on the axes
+        handles.append(Line2D([], [], label=solved, **LINE))
     columns = _columns(handles)
     figure = _figure(_WIDTH, 3.6 + 0.2 * math.ceil(len(handles) / columns))
     panels = figure.subplots(1, 3, sharex=True)
-    for row in rows:
-        if row.curves is not None:
-            for axes, values in zip(panels, _values(row.curves), strict=True):
-                _line(axes, row, row.curves.steps, values, looks[row.id], band=band)
-    for axes, title in zip(panels, _PANELS, strict=True):
+    for axes, (name, title) in zip(panels, _PANELS.items(), strict=True):
+        for row in rows:
+            _line(axes, row, name, looks[row.id], band=band)
         _finish_panel(axes, title)
     panels[0].set_ylabel("return")
-    if task.env in TASKS:
+    if threshold is not None:
         for axes in panels[1:]:
-            axes.axhline(TASKS[task.env].solved, **LINE)
+            axes.axhline(threshold, **LINE)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
-    return figure, _task_caption(task, summary, band=band)
+    return figure, _task_caption(task, band=band)
 
 
 def _finish_panel(axes: Axes, title: str) -> None:
     axes.set(title=title, xlabel="environment steps")
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
-    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    axes.xaxis.set_major_formatter(lambda steps, _: f"{steps / 1000:g}k" if steps else "0")
     axes.margins(x=0.01)
     axes.set_xlim(left=0)
 
 
-def _task_caption(task: Task, summary: Summary, *, band: bool) -> str:
+def _task_caption(task: Task, *, band: bool) -> str:
     bands = "; the bands leave out the upper and the lower 5 % of the seeds" if band else ""
     return " ".join([
         f"Mean over seeds{bands}. Training return: episodes that ended since the previous point, "
         "exploration included; where none did, the last known value. Evaluation: greedy episodes. "
         "A line begins where all seeds have a value. Each panel has its own scale.",
-        *task_notes(task.env),
-        *seed_notes(summary, task.rows, task.labels),
+        *task_notes([task]),
+        *seed_notes(task.named),
     ])  # fmt: skip
 
 
-def iqm_figure(run: ControlRun, summary: Summary) -> Drawn | None:
+def iqm_figure(run: ControlRun) -> Drawn | None:
     """Draw the interquartile mean of every row with its interval, one panel per task.
 
     A panel is as tall as its rows need.
     """
-    tasks = [task for task in run.tasks if any(_has_iqm(summary, row) for row in task.rows)]
+    tasks = [
+        task
+        for task in run.tasks
+        if any(row.metrics["training_return"]["seeds"] for row in task.rows)
+    ]
     if not tasks:
         return None
     longest = max(len(task.rows) for task in tasks)
@@ -135,19 +123,17 @@ def iqm_figure(run: ControlRun, summary: Summary) -> Drawn | None:
     figure = _figure(9.6, sum(heights) + 0.4)
     panels = figure.subplots(len(beside), columns, squeeze=False, height_ratios=heights).ravel()
     for axes, task in zip(panels, tasks, strict=False):
-        _iqm_panel(axes, task, summary)
+        _iqm_panel(axes, task)
     for axes in panels[len(tasks) :]:
         axes.remove()
     for axes in panels[max(0, len(tasks) - columns) : len(tasks)]:
         axes.set_xlabel("training return")
-    rows = [row for task in tasks for row in task.rows]
-    names = [f"{row.env}, {row.label}" for row in rows]
     return figure, " ".join([
         f"Large points: the mean of the middle half of the seeds, with its {100 * LEVEL:g} % "
         "percentile bootstrap interval over seeds (none with a single seed). Small points: the "
         "seeds.",
-        *(note for task in tasks for note in task_notes(task.env)),
-        *seed_notes(summary, rows, names),
+        *task_notes(tasks),
+        *seed_notes(full_names(tasks)),
     ])  # fmt: skip
 
 
@@ -156,10 +142,6 @@ def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", w_pad=0.09, h_pad=0.09)
     return figure
-
-
-def _values(curves: Curves) -> tuple[Floats, ...]:
-    return forward_filled(curves.training), curves.evaluation, curves.best
 
 
 def _looks(task: Task) -> dict[str, _Look]:
@@ -173,28 +155,22 @@ def _looks(task: Task) -> dict[str, _Look]:
     return {row.id: looks[i % len(looks)] for i, row in enumerate(task.rows)}
 
 
-def _line(
-    axes: Axes,
-    row: ControlRow,
-    steps: npt.NDArray[np.int64],
-    values: Floats,
-    look: _Look,
-    *,
-    band: bool,
-) -> None:
+def _line(axes: Axes, row: ControlRow, name: str, look: _Look, *, band: bool) -> None:
     """Draw mean and band from the first point at which every seed has a value."""
+    values = row.curves[name]
+    if name == "training_return":
+        values = forward_filled(values)
     values = values[np.isfinite(values).any(axis=1)]
     known = np.isfinite(values).all(axis=0)
     if not len(values) or not known.any():
         return
+    steps = np.nanmax(row.curves["step"][:, known], axis=0)
     mean = values[:, known].mean(axis=0)
     above = 3 if row.algorithm == "lktd" else 2  # the figure is about LKTD
-    axes.plot(
-        steps[known], mean, color=look.colour, linestyle=look.dashes, linewidth=1.6, zorder=above
-    )
+    axes.plot(steps, mean, color=look.colour, linestyle=look.dashes, linewidth=1.6, zorder=above)
     if band and len(values) > 1:
         low, high = np.quantile(values[:, known], BAND, axis=0)
-        axes.fill_between(steps[known], low, high, color=look.colour, alpha=0.16, linewidth=0)
+        axes.fill_between(steps, low, high, color=look.colour, alpha=0.16, linewidth=0)
 
 
 def _legend_line(row: ControlRow, look: _Look) -> Line2D:
@@ -210,33 +186,21 @@ def _columns(handles: list[Line2D]) -> int:
     return max(1, min(4, int(_WIDTH / (_LETTER * longest + _HANDLE))))
 
 
-def _solved(threshold: float) -> str:
-    return f"solved: {threshold:g}".replace("-", "−")  # as on the axes
-
-
-def _has_iqm(summary: Summary, row: ControlRow) -> bool:
-    return summary[row.id]["metrics"]["training_return"]["iqm"] is not None
-
-
-def _iqm_panel(axes: Axes, task: Task, summary: Summary) -> None:
+def _iqm_panel(axes: Axes, task: Task) -> None:
     looks = _looks(task)
     for place, row in enumerate(task.rows):
-        figures = summary[row.id]["metrics"]["training_return"]
+        figures = row.metrics["training_return"]
         if figures["iqm"] is None:
             away = axes.get_yaxis_transform()  # across the panel, whatever the returns are
             axes.text(0.02, place, "no seed to show", transform=away, va="center", color="#5b626b")
             continue
         shade = looks[row.id].colour
-        values = [v for v in seed_values(row)["training_return"].values() if np.isfinite(v)]
+        values = [v for v in row.seed_values["training_return"].values() if np.isfinite(v)]
         below = np.full(len(values), place + 0.27)
         axes.scatter(values, below, s=9, color=shade, alpha=0.45, linewidth=0)
         if figures["iqm_interval"] is not None:
             axes.plot(figures["iqm_interval"], [place, place], color=shade, linewidth=2.4)
         axes.plot(figures["iqm"], place, marker="o", markersize=6.5, color=shade)
-    name_rows(axes, task.labels, top=0.5, bottom=0.45)
+    name_rows(axes, [row.label for row in task.rows], top=0.5, bottom=0.45)
     axes.set_title(plain(task.env))
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS))
-
-
-def _thousands(steps: float, position: int | None = None) -> str:
-    return "0" if steps == 0 else f"{steps / 1000:g}k"

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from functools import cached_property
+from typing import NamedTuple, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 import pydantic
 
 from valuetrack.envs.indoor_escape import IndoorEscape
+from valuetrack.io.manifest import Line, Manifest
 from valuetrack.io.run_folder import Columns, RunFolder, StoreError
-from valuetrack.report.run_data import (
-    Manifest,
-    Row,
-    clean,
-    diverged_notes,
-    finished_rows,
-    read_table,
-    seeds_of,
-)
+from valuetrack.report.run_data import Row, diverged_notes, finished_rows, read_table
 from valuetrack.report.statistics import PooledStatistics, pooled_statistics
+from valuetrack.types import Floats, NDArray
 
 ACTIONS = ("E", "N", "W", "S")
 LIKELY = ("E", "N")
@@ -38,8 +32,35 @@ _MEASURED = ("action", "step", "final", "training_return", *METRICS)
 _CALIBRATED = ("action", "level", "coverage", "credible_coverage")
 
 
+class FinalWindows(NamedTuple):
+    """The final windows of a row, one entry each: the value of an action, and the seed.
+
+    ``means`` is the mean over all actions, by which the paper judges whether to cut a window.
+    """
+
+    values: Floats
+    seeds: NDArray
+    means: Floats
+
+
+class MetricSummary(TypedDict):
+    """One metric with and without the windows outside 1.5 interquartile ranges."""
+
+    trimmed: PooledStatistics
+    untrimmed: PooledStatistics
+
+
+@dataclass(frozen=True, eq=False)
 class GridRow(Row):
-    """A row of this experiment, which may have a pseudo-population N."""
+    """A row of this experiment, which may have a pseudo-population N.
+
+    ``measured``, ``calibration`` and ``policy`` are its tables without the diverged seeds, empty
+    if no seed is left.
+    """
+
+    measured: Columns
+    calibration: Columns
+    policy: Columns
 
     @property
     def step_size(self) -> float | None:
@@ -61,11 +82,51 @@ class GridRow(Row):
             return self.label
         return f"{self.label} N={self.pseudo_population}"
 
+    def final(self, action: str, metric: str) -> FinalWindows:
+        """Return the final windows."""
+        if not self.measured:
+            return FinalWindows(np.empty(0), np.empty(0, dtype=int), np.empty(0))
+        part, final = self.measured, self.measured["final"].astype(bool)
+        values, seeds = part[metric][final].astype(float), part["seed"][final]
+        windows = np.stack([seeds, part["step"][final]])
+        _, window = np.unique(windows, axis=1, return_inverse=True)
+        means = np.bincount(window, values) / np.bincount(window)
+        chosen = part["action"][final] == action
+        return FinalWindows(values[chosen], seeds[chosen], means[window][chosen])
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[str, MetricSummary]]:
+        """Action -> metric -> figures of the final windows of all seeds, pooled."""
+        return {
+            action: {metric: _summary(self.final(action, metric)) for metric in METRICS}
+            for action in ACTIONS
+        }
+
+    def trimmed(self, action: str, metric: str) -> PooledStatistics:
+        """Return the figures that stand beside the paper's, which are trimmed too."""
+        return self.metrics[action][metric]["trimmed"]
+
+    @property
+    def training_return(self) -> float | None:
+        """The mean training return of the final windows in which an episode ended."""
+        if not self.measured:
+            return None
+        returns = self.measured["training_return"][self.measured["final"].astype(bool)]
+        returns = returns[np.isfinite(returns)]
+        return float(returns.mean()) if returns.size else None
+
+
+def _summary(windows: FinalWindows) -> MetricSummary:
+    return MetricSummary(
+        trimmed=pooled_statistics(*windows),
+        untrimmed=pooled_statistics(windows.values, windows.seeds),
+    )
+
 
 class TimingRow(pydantic.BaseModel):
     """The measured time of one update of an algorithm with one network and batch size."""
 
-    algorithm: str
+    algorithm: Line
     hidden: tuple[int, ...]
     batch_size: int
     inner_iterations: int
@@ -78,24 +139,16 @@ class TimingRow(pydantic.BaseModel):
 class Timing(pydantic.BaseModel):
     """The content of ``timing.json``."""
 
-    machine: dict[str, Any] | None = None
+    machine: object = None
     rows: tuple[TimingRow, ...] = ()
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run read from its folder.
-
-    ``metrics``, ``calibration`` and ``policy`` map a row's id to its columns without the diverged
-    seeds; a row in which all seeds diverged has no entry. ``rows`` are those with a finished
-    unit, in the manifest's order.
-    """
+    """A run read from its folder; its rows are those with a finished unit, in their order."""
 
     manifest: Manifest
     rows: tuple[GridRow, ...]
-    metrics: Mapping[str, Columns]
-    calibration: Mapping[str, Columns]
-    policy: Mapping[str, Columns]
     timing: Timing | None
 
     @property
@@ -104,9 +157,9 @@ class Run:
         return max(row.entry.steps for row in self.rows)
 
     @property
-    def names(self) -> list[str]:
-        """The names of the rows."""
-        return [row.name for row in self.rows]
+    def named(self) -> list[tuple[str, GridRow]]:
+        """The rows with their names."""
+        return [(row.name, row) for row in self.rows]
 
     @property
     def environment(self) -> IndoorEscape:
@@ -118,7 +171,7 @@ class Run:
     @property
     def diverged_notes(self) -> list[str]:
         """Sentences that name the diverged seeds."""
-        return diverged_notes(self.rows, self.names)
+        return diverged_notes(self.named)
 
     def row(self, id: str) -> GridRow | None:
         """Return the row with an id, if it has a finished unit."""
@@ -134,42 +187,13 @@ class Run:
         rows = [row for row in self.family(algorithm) if row.used]
         return rows[-1] if rows else None
 
-    def final(self, row: GridRow, action: str, metric: str) -> tuple[npt.NDArray[Any], ...]:
-        """Return the values of a row's final windows, and the seed of each value."""
-        part = self.metrics.get(row.id)
-        if part is None:
-            return np.empty(0), np.empty(0, dtype=int)
-        chosen = part["final"].astype(bool) & (part["action"] == action)
-        return part[metric][chosen].astype(float), part["seed"][chosen]
-
-    def window_means(self, row: GridRow, action: str, metric: str) -> npt.NDArray[Any]:
-        """Return, for each value of :meth:`final`, the mean over all actions of its window."""
-        part = self.metrics.get(row.id)
-        if part is None:
-            return np.empty(0)
-        final = part["final"].astype(bool)
-        windows = np.stack([part["seed"][final], part["step"][final]])
-        _, window = np.unique(windows, axis=1, return_inverse=True)
-        means = np.bincount(window, part[metric][final]) / np.bincount(window)
-        return np.asarray(means[window][part["action"][final] == action])
-
-    def training_return(self, row: GridRow) -> float | None:
-        """Average the training return over the final windows in which an episode ended."""
-        part = self.metrics.get(row.id)
-        if part is None:
-            return None
-        returns = part["training_return"][part["final"].astype(bool)]
-        returns = returns[np.isfinite(returns)]
-        return float(returns.mean()) if returns.size else None
-
-    def policies(self, row: GridRow) -> dict[int, npt.NDArray[np.float64]]:
+    def policies(self, row: GridRow) -> dict[int, Floats]:
         """Return each seed's policy probabilities, (cells, 4), with zero where none is stored."""
-        part, env = self.policy.get(row.id), self.environment
-        if part is None:
+        part, env = row.policy, self.environment
+        if not part:
             return {}
-        order = np.argsort(ACTIONS)
-        actions = order[np.searchsorted(np.array(ACTIONS)[order], part["action"])]
-        found = {}
+        actions = (part["action"][:, None] == np.array(ACTIONS)).argmax(axis=1)
+        found: dict[int, Floats] = {}
         for seed in np.unique(part["seed"]):
             chosen = part["seed"] == seed
             probabilities = np.zeros((env.width * env.height, len(ACTIONS)))
@@ -177,25 +201,6 @@ class Run:
             probabilities[cells, actions[chosen]] = part["probability"][chosen]
             found[int(seed)] = np.nan_to_num(probabilities)
         return found
-
-
-class MetricSummary(TypedDict):
-    """One metric with and without the windows outside 1.5 interquartile ranges."""
-
-    trimmed: PooledStatistics
-    untrimmed: PooledStatistics
-
-
-class RowSummary(TypedDict):
-    """One row: how many seeds, which of them diverged, and action -> metric -> figures."""
-
-    seeds_run: int
-    seeds_diverged: list[int]
-    metrics: dict[str, dict[str, MetricSummary]]
-
-
-Summary = dict[str, RowSummary]
-"""Row id -> figures; the content of ``summary.json``."""
 
 
 def load(folder: RunFolder, manifest: Manifest) -> Run:
@@ -206,57 +211,41 @@ def load(folder: RunFolder, manifest: Manifest) -> Run:
     StoreError
         If no unit has finished, or a table or the timing is damaged.
     """
-    rows = tuple(GridRow(entry, *seeds_of(part)) for entry, part in finished_rows(folder, manifest))
-    tables = (
-        read_table(folder, "metrics", *_MEASURED),
-        read_table(folder, "calibration", *_CALIBRATED),
-        read_table(folder, "policy", "action", "cell", "probability"),
+    finished = [row for row, _ in finished_rows(folder, manifest)]
+    measured = read_table(folder, "metrics", *_MEASURED)
+    calibration = read_table(folder, "calibration", *_CALIBRATED)
+    policy = read_table(folder, "policy", "action", "cell", "probability")
+    rows = (
+        GridRow(
+            **vars(row),
+            measured=_survivors(measured, row),
+            calibration=_survivors(calibration, row),
+            policy=_survivors(policy, row),
+        )
+        for row in finished
     )
-    metrics, calibration, policy = (_survivors(parts, rows) for parts in tables)
-    run = Run(manifest, rows, metrics, calibration, policy, _read_timing(folder))
+    run = Run(manifest, tuple(rows), _read_timing(folder))
     _check_policy(folder, run)
     return run
 
 
-def summarise(run: Run) -> Summary:
-    """Summarise a run: the final windows of all seeds that did not diverge, pooled."""
-    return {
-        row.id: RowSummary(
-            seeds_run=len(row.seeds),
-            seeds_diverged=sorted(row.diverged),
-            metrics={
-                action: {metric: _metric(run, row, action, metric) for metric in METRICS}
-                for action in ACTIONS
-            },
-        )
-        for row in run.rows
-    }
+def summarise(run: Run) -> dict[str, object]:
+    """Return the content of ``summary.json``: each row's seeds and its figures over them."""
+    return {row.id: {**row.counts, "metrics": row.metrics} for row in run.rows}
 
 
-def _metric(run: Run, row: GridRow, action: str, metric: str) -> MetricSummary:
-    values, seeds = run.final(row, action, metric)
-    return MetricSummary(
-        trimmed=pooled_statistics(values, seeds, run.window_means(row, action, metric)),
-        untrimmed=pooled_statistics(values, seeds),
-    )
-
-
-def _survivors(parts: Mapping[str, Columns], rows: Sequence[Row]) -> dict[str, Columns]:
-    """Take the diverged seeds out of each row, and the rows that have no others."""
-    diverged = {row.id: list(row.diverged) for row in rows}
-    found = {}
-    for id, part in parts.items():
-        kept = ~np.isin(part["seed"], diverged.get(id, []))
-        if kept.any():
-            found[id] = {name: values[kept] for name, values in part.items()}
-    return found
+def _survivors(table: Mapping[str, Columns], row: Row) -> Columns:
+    """Return a row's part of a table without the diverged seeds; empty if there are no others."""
+    part = table.get(row.id, {})
+    kept = ~np.isin(part.get("seed", ()), list(row.diverged))
+    return {name: values[kept] for name, values in part.items()} if kept.any() else {}
 
 
 def _read_timing(folder: RunFolder) -> Timing | None:
     if not (folder.path / TIMING).is_file():
         return None
     try:
-        return Timing.model_validate(clean(folder.read_json(TIMING)))
+        return Timing.model_validate(folder.read_json(TIMING))
     except pydantic.ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise StoreError(f"{folder.path / TIMING} is damaged at {place}.") from None
@@ -268,7 +257,7 @@ def _check_policy(folder: RunFolder, run: Run) -> None:
         cells = run.environment.width * run.environment.height
     except (TypeError, ValueError) as error:
         raise StoreError(f"{folder.path}: its environment is wrong: {error}.") from None
-    for part in run.policy.values():
+    for part in (row.policy for row in run.rows if row.policy):
         inside = (part["cell"] >= 0) & (part["cell"] < cells) & np.isin(part["action"], ACTIONS)
         if not inside.all():
             raise StoreError(f"{folder.path}: the tables of policy leave the grid.")

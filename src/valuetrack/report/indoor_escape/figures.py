@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -15,16 +14,8 @@ from matplotlib.lines import Line2D
 from valuetrack.report.indoor_escape import paper
 from valuetrack.report.indoor_escape.data import LIKELY, GridRow, Run
 from valuetrack.report.indoor_escape.policy_map import policy_maps
-from valuetrack.report.style import (
-    LINE,
-    Drawing,
-    Drawn,
-    colour_of,
-    drawings,
-    marker_of,
-    name_rows,
-    plain,
-)
+from valuetrack.report.style import LINE, Drawn, Figures, colour_of, marker_of, name_rows, plain
+from valuetrack.types import Floats
 
 _LUMINANCE = (0.2126, 0.7152, 0.0722)
 _PAPER_MARK: dict[str, Any] = {
@@ -33,12 +24,8 @@ _PAPER_MARK: dict[str, Any] = {
 }  # fmt: skip
 
 
-def draw_all(run: Run) -> list[Drawing]:
+def figures(run: Run) -> Figures:
     """Draw all figures that can be made from what has finished of a run."""
-    return drawings(_figures(run))
-
-
-def _figures(run: Run) -> Iterator[tuple[str, str, Drawn | None]]:
     error = boxes(run, "mse", "MSE of the mean Q-value (log scale)", log=True)
     yield "mse", "Mean squared error", error
     coverage = boxes(run, "coverage", "coverage", line=0.95)
@@ -61,7 +48,7 @@ def boxes(
     run: Run, metric: str, label: str, log: bool = False, line: float | None = None
 ) -> Drawn | None:
     """Draw one horizontal box per row, actions side by side."""
-    rows = [row for row in run.rows if _finite(run.final(row, "E", metric)[0]).size]
+    rows = [row for row in run.rows if _finite(row, "E", metric).size]
     if not rows:
         return None
     figure = Figure(figsize=(9, 1.35 + 0.29 * len(rows)))
@@ -84,7 +71,7 @@ def boxes(
 
 
 def _box_panel(axes: Axes, run: Run, rows: Sequence[GridRow], action: str, metric: str) -> None:
-    values = [_finite(run.final(row, action, metric)[0]) for row in rows]
+    values = [_finite(row, action, metric) for row in rows]
     drawn = axes.boxplot(
         values, positions=range(len(rows)), orientation="horizontal", widths=0.56,
         patch_artist=True, manage_ticks=False, medianprops={"linewidth": 1.4},
@@ -105,7 +92,7 @@ def _box_panel(axes: Axes, run: Run, rows: Sequence[GridRow], action: str, metri
 
 def reliability(run: Run) -> Drawn | None:
     """Draw observed coverage over the nominal level: two kinds of interval, two actions."""
-    rows = [row for row in run.rows if row.id in run.calibration]
+    rows = [row for row in run.rows if row.calibration]
     if not rows:
         return None
     kinds = {"coverage": "prediction interval", "credible_coverage": "credible interval"}
@@ -130,7 +117,7 @@ def reliability(run: Run) -> Drawn | None:
 
 
 def _reliability_line(axes: Axes, run: Run, row: GridRow, action: str, kind: str) -> None:
-    part = run.calibration[row.id]
+    part = row.calibration
     chosen = (part["action"] == action) & np.isfinite(part[kind])
     levels = np.unique(part["level"][chosen])
     means = [part[kind][chosen & (part["level"] == level)].mean() for level in levels]
@@ -142,7 +129,7 @@ def _reliability_line(axes: Axes, run: Run, row: GridRow, action: str, kind: str
 
 def learning_curves(run: Run) -> Drawn | None:
     """Draw the MSE over the steps; bands for the largest N of each algorithm only."""
-    rows = [row for row in run.rows if row.id in run.metrics and row.used]
+    rows = [row for row in run.rows if row.measured and row.used]
     if not rows:
         return None
     figure = Figure(figsize=(9, 4.6))
@@ -161,7 +148,7 @@ def learning_curves(run: Run) -> Drawn | None:
 
 
 def _learning_line(axes: Axes, run: Run, row: GridRow, action: str) -> None:
-    part = run.metrics[row.id]
+    part = row.measured
     chosen = (part["action"] == action) & np.isfinite(part["mse"])
     steps = np.unique(part["step"][chosen])
     values = (part["mse"][chosen & (part["step"] == step)] for step in steps)
@@ -179,6 +166,6 @@ def _legend(figure: Figure, axes: Axes, *more: Line2D) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
 
 
-def _finite(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    finite: npt.NDArray[Any] = values[np.isfinite(values)]
-    return finite
+def _finite(row: GridRow, action: str, metric: str) -> Floats:
+    values = row.final(action, metric).values
+    return values[np.isfinite(values)]

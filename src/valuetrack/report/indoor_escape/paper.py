@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
@@ -23,6 +24,11 @@ class Figure(NamedTuple):
 
     mean: float
     sd: float | None = None
+
+    @property
+    def se(self) -> float:
+        """The standard error of the mean, zero where it is not known."""
+        return (self.sd or 0.0) / math.sqrt(RUNS)
 
 
 class Time(NamedTuple):

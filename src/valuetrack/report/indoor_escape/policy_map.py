@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from valuetrack.envs.indoor_escape import (
-    EAST,
-    NORTH,
-    IndoorEscape,
-    optimal_policy_probabilities,
-    optimal_q,
-)
-from valuetrack.report.indoor_escape.claims import OPEN, open_shares
+from valuetrack.envs.indoor_escape import IndoorEscape, optimal_policy_probabilities, optimal_q
+from valuetrack.report.indoor_escape.claims import OPEN, inner_cells, open_cells, open_shares
 from valuetrack.report.indoor_escape.data import Run
 from valuetrack.report.style import INK, Drawn, plain
-
-Probabilities = npt.NDArray[np.float64]
+from valuetrack.types import Floats
 
 _DIRECTIONS = np.array([(1, 0), (0, 1), (-1, 0), (0, -1)])
 _REACH = 0.9
@@ -37,7 +29,7 @@ def policy_maps(run: Run) -> Drawn | None:
     on which, so together they look undecided. One typical seed is drawn instead.
     """
     env = run.environment
-    panels = [("exact optimal", optimal_policy_probabilities(env))]
+    panels: list[tuple[str, Floats]] = [("exact optimal", optimal_policy_probabilities(env))]
     for row in filter(None, (run.largest("lktd"), run.largest("dqn"))):
         shares = open_shares(run, row)
         if shares:
@@ -64,11 +56,10 @@ def _typical(shares: dict[int, float]) -> int:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def _draw(axes: Axes, env: IndoorEscape, probabilities: Probabilities) -> float:
+def _draw(axes: Axes, env: IndoorEscape, probabilities: Floats) -> float:
     """Draw one grid and return the share of inner states that are shaded."""
-    legal = optimal_q(env).legal
-    inner = legal[:, EAST] & legal[:, NORTH]
-    shaded = inner & (probabilities[:, [EAST, NORTH]] >= OPEN).all(axis=1)
+    legal, inner = optimal_q(env).legal, inner_cells(env)
+    shaded = inner & open_cells(probabilities)
     walls = [(cell % env.width, cell // env.width) in env.walls for cell in range(len(legal))]
     faces = np.where(walls, "#444444", np.where(shaded, "#CFE5F2", "#FFFFFF"))
     squares = [
@@ -87,7 +78,7 @@ def _draw(axes: Axes, env: IndoorEscape, probabilities: Probabilities) -> float:
     return float(shaded[inner].mean())
 
 
-def _arrows(axes: Axes, env: IndoorEscape, probabilities: Probabilities) -> None:
+def _arrows(axes: Axes, env: IndoorEscape, probabilities: Floats) -> None:
     cells, actions = np.nonzero(probabilities >= _FAINTEST)
     strength = probabilities[cells, actions]
     y, x = np.divmod(cells, env.width)

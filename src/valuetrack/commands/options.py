@@ -1,0 +1,204 @@
+"""What users can choose: the options of each command, whose docstring is its help.
+
+A command gets them as one object. Nothing heavy is imported here, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+Backend = enum.Enum("Backend", {"auto": "auto", "compiled": "compiled", "host": "host"})
+Imports = Annotated[
+    list[str] | None,
+    Option("--import", metavar="MODULE", help="Import this first, to register yours."),
+]
+
+
+@dataclass(frozen=True)
+class Check:
+    """Compare every sampler with the exact law it must have on a linear-Gaussian model.
+
+    With --rates, compare weighted averages under decreasing steps with their exact errors. Exits
+    with 1 if a sampler departs from its law.
+
+    Examples
+    --------
+      valuetrack check --quick
+
+      valuetrack check --rates --out runs/rates
+    """
+
+    out: Annotated[Path, Option(help="Directory for check.json and the figures.")] = Path(
+        "runs/check"
+    )
+    chains: Annotated[
+        int, Option(min=100, max=1_000_000, help="Independent chains in each row.")
+    ] = 4096
+    seed: Annotated[int, Option(min=0, help="The same seed gives the same table.")] = 0
+    quick: Annotated[bool, Option("--quick", help="One row for each sampler only.")] = False
+    rates: Annotated[
+        bool, Option("--rates", help="Weighted averages under decreasing steps instead.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run an experiment of the paper, with its numbers beside ours.
+
+    Examples
+    --------
+      valuetrack reproduce indoor-escape --quick
+
+      valuetrack reproduce indoor-escape --rows lktd-10000,dqn --seeds 20 --out runs/two-rows
+
+      valuetrack reproduce classic-control --env CartPole-v1 --seeds 10
+    """
+
+    experiment: Annotated[str, Argument(help="indoor-escape, classic-control or lktd-settings.")]
+    rows: Annotated[
+        str | None, Option(help="Rows to run, for instance lktd-10000,dqn; all by default.")
+    ] = None
+    env: Annotated[
+        str | None, Option(help="Only the rows in this environment; not for indoor-escape.")
+    ] = None
+    seeds: Annotated[
+        int | None,
+        Option(
+            min=1,
+            max=100_000,
+            help="How many seeds; 100 by default, or as many as a run that is there has.",
+        ),
+    ] = None
+    seed: Annotated[int, Option(min=0, max=2**31 - 1, help="The first seed.")] = 0
+    steps: Annotated[
+        int | None, Option(min=1, help="Environment steps of each seed, as in the paper.")
+    ] = None
+    preset: Annotated[
+        str, Option(help="A preset of the experiment's file, such as reference or paper.")
+    ] = "reference"
+    quick: Annotated[bool, Option("--quick", help="A first look in minutes.")] = False
+    out: Annotated[Path | None, Option(help="The run's folder; runs/... by default.")] = None
+    resume: Annotated[bool, Option(help="Go on with an unfinished run in the folder.")] = True
+    timing: Annotated[
+        bool, Option(help="Also measure the time per update, when all is trained.")
+    ] = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """Make the tables, figures and the page of a run again from its folder.
+
+    Examples
+    --------
+      valuetrack report runs/indoor-escape-quick
+    """
+
+    run: Annotated[Path, Argument(help="A run's folder.")]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an agent in an environment, and save it as agent.vt.
+
+    Ctrl-C saves it too. With --resume, what is left out stays as it was saved, and what differs is
+    refused. Exits with 1 if a seed diverged.
+
+    Examples
+    --------
+      valuetrack train --env CartPole-v1 --steps 50000 --set step_size=1e-4
+
+      valuetrack train --algo dqn --env MyEnv-v0 --import my_package --seeds 8 --out runs/mine
+    """
+
+    env: Annotated[str, Option(help="The Gymnasium id of the environment.")]
+    algo: Annotated[str, Option(help="One of those that `valuetrack algos` lists.")] = "lktd"
+    steps: Annotated[int, Option(min=1, help="Environment steps of each seed.")] = 100_000
+    seed: Annotated[
+        int | None, Option(min=0, max=2**31 - 1, help="The first seed; 0 by default.")
+    ] = None
+    seeds: Annotated[
+        int | None, Option(min=1, max=10_000, help="Trained side by side; 1 by default.")
+    ] = None
+    backend: Annotated[
+        Backend | None,
+        Option(help="Under one jit or stepped in Python; auto, by default, compiles if it can."),
+    ] = None
+    set_: Annotated[
+        list[str] | None,
+        Option("--set", metavar="KEY=VALUE", help="A hyperparameter; may be repeated."),
+    ] = None
+    env_set: Annotated[
+        list[str] | None,
+        Option(metavar="KEY=VALUE", help="An option of the environment; may be repeated."),
+    ] = None
+    import_: Imports = None
+    out: Annotated[Path | None, Option(help="A new folder; runs/... by default.")] = None
+    resume: Annotated[
+        bool, Option("--resume", help="Go on with the agent in the folder, up to --steps.")
+    ] = False
+    evaluate_every: Annotated[
+        int | None, Option(min=1, help="Play greedy episodes every this many steps.")
+    ] = None
+    episodes: Annotated[int, Option(min=1, help="Episodes of an evaluation.")] = 10
+    track: Annotated[
+        Path | None,
+        Option(help="An .npy or .npz file of observations whose values are recorded."),
+    ] = None
+    track_every: Annotated[
+        int, Option(min=1, help="Record the tracked values after every this many updates.")
+    ] = 1
+    tensorboard: Annotated[
+        bool, Option("--tensorboard", help="Write TensorBoard's files into the folder.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play greedy episodes with a saved agent.
+
+    Also compares the Q-values at their beginning with the discounted returns.
+
+    Examples
+    --------
+      valuetrack evaluate runs/lktd-CartPole-v1/agent.vt --episodes 20
+
+      valuetrack evaluate agent.vt --env MyEnv-v1 --import my_package
+    """
+
+    model: Annotated[
+        Path,
+        Argument(help="A file that `train` or `save` wrote, or the folder of a training."),
+    ]
+    episodes: Annotated[int, Option(min=1, help="Episodes of each seed.")] = 10
+    seed: Annotated[int, Option(min=0, max=2**31 - 1, help="Of the episodes.")] = 0
+    env: Annotated[str | None, Option(help="Another environment than the saved one.")] = None
+    import_: Imports = None
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List the environments that can be named, and which of them are compiled.
+
+    Examples
+    --------
+      valuetrack envs --import my_package
+    """
+
+    import_: Imports = None
+
+
+@dataclass(frozen=True)
+class Algos:
+    """List the algorithms, or the options of one.
+
+    Examples
+    --------
+      valuetrack algos lktd
+    """
+
+    name: Annotated[str | None, Argument(help="Show the options of this one.")] = None
