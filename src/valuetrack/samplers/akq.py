@@ -50,13 +50,14 @@ def akq(
 
     A batch of n transitions is one n-dimensional observation, and correlations are dropped after
     it: within a batch they count. With one transition per update, :math:`S` is a number and
-    :math:`v_j` becomes :math:`v_j (1 - v_j J_j^2 / S)`, the filter of the paper.
+    :math:`v_j` becomes :math:`v_j (1 - v_j J_j^2 / S)`. The idea is the paper's, a Kalman filter
+    on Q-learning that takes the weights to be independent; the paper has weights of given basis
+    functions where this has a network, and the two are not compared line by line.
 
     Parameters
     ----------
     measurement
-        h, with J its Jacobian in the parameters, n x p. The paper has linear features, for which
-        J is a difference of features.
+        h, with J its Jacobian in the parameters, n x p.
     observation_variance
         :math:`\sigma^2`.
     initial_variance
