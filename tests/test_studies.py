@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from valuetrack.checks import rates
+from valuetrack.checks import rates, rates_report
 
 ROOT = Path(__file__).parents[1]
 STUDIES = ROOT / "studies"
@@ -59,7 +59,7 @@ def test_the_kept_tables_and_figures_follow_from_the_kept_numbers(script, tmp_pa
 
 
 def test_quick_rates_write_everything_and_agree(tmp_path):
-    assert rates.run_rates(tmp_path, quick=True, seed=1, console=Console(quiet=True))
+    assert rates_report.run_rates(tmp_path, quick=True, seed=1, console=Console(quiet=True))
     files = {path.name for path in tmp_path.iterdir()}
     assert files == {"rates.json", "rates.md", "rates.png", "w2.png"}
     curves = rates.load(tmp_path)
@@ -70,7 +70,7 @@ def test_quick_rates_write_everything_and_agree(tmp_path):
 
 def test_the_kept_table_of_rates_follows_from_the_kept_numbers():
     curves = rates.load(RESULTS / "rates")
-    assert max(abs(z) for curve in curves for z in curve.chains.z.values()) < rates.LARGEST_Z
+    assert max(abs(z) for curve in curves for z in curve.chains.z.values()) < rates_report.LARGEST_Z
     written = (RESULTS / "rates" / "rates.md").read_text(encoding="utf-8")
     for table in (rates.markdown, rates.own_markdown, rates.proof_markdown):
         assert table(curves) in written

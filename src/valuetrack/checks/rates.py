@@ -14,20 +14,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
 from valuetrack import __version__
 from valuetrack.checks import decreasing_steps as exact
 from valuetrack.checks.decreasing_steps import Counts, Errors, Setting
 from valuetrack.checks.linear_gaussian import LinearGaussian, Matrix
-from valuetrack.checks.report import PLOT_HINT, prepare_directory, progress, write
-from valuetrack.checks.simulated_averages import Simulated, simulate
+from valuetrack.checks.simulated_averages import Simulated
 
 POWERS = (1 / 3, 1 / 2, 2 / 3)
 POWER_NAMES = {1 / 3: "1/3", 1 / 2: "1/2", 2 / 3: "2/3"}
 CAPACITIES = (100, 1000)
-LARGEST_Z = 5.0
-"""Beyond how many standard errors chains contradict the recursion; of some 60 numbers."""
 
 
 class Curve(NamedTuple):
@@ -121,41 +117,6 @@ def measured(curve: Curve) -> Slopes:
     """Return the powers of T of the exact errors over the last decade."""
     T, errors = curve.errors.checkpoints, curve.errors
     return Slopes(slope(T, errors.square_bias), slope(T, errors.value_mse), slope(T, errors.w2))
-
-
-def run_rates(
-    out: Path, *, chains: int = 2048, seed: int = 0, quick: bool = False, console: Console
-) -> bool:
-    """Compute and simulate all settings, write the results; return whether the chains agree."""
-    prepare_directory(out)
-    last, simulated, count = (2_000, 100, min(chains, 500)) if quick else (10**6, 3_000, chains)
-    points = _checkpoints(last, simulated)
-    rows = settings(POWERS[1:2] if quick else POWERS)
-    seeds = np.random.SeedSequence(seed).generate_state(len(rows))
-    console.print(f"Weighted averages under decreasing steps: {count} chains beside exact errors.")
-    curves = []
-    with progress(console, len(rows)) as advance:
-        for setting, own_seed in zip(rows, seeds, strict=True):
-            errors = exact.exact_errors(setting, points.tolist())
-            ends = points[points <= simulated].tolist()
-            chains_of = simulate(
-                setting, chains=count, checkpoints=ends, seed=int(own_seed), errors=errors
-            )
-            curves.append(Curve(setting, errors, chains_of))
-            advance()
-    console.print(markdown(curves), highlight=False, markup=False)
-    worst = max(abs(z) for curve in curves for z in curve.chains.z.values())
-    good = worst <= LARGEST_Z
-    verdict = f"Chains and recursion differ by {worst:.1f} standard errors at most."
-    console.print(verdict, style="bold green" if good else "bold red")
-    for path in _write_all(out, curves, chains=count, seed=seed, console=console):
-        console.print(f"Wrote {path}", highlight=False, markup=False, soft_wrap=True)
-    return good
-
-
-def _checkpoints(last: int, simulated: int) -> Counts:
-    points = np.geomspace(1, last, 8 * round(np.log10(last)) + 1).round().astype(np.int64)
-    return np.unique([*points.tolist(), simulated, last])
 
 
 def markdown(curves: list[Curve]) -> str:
@@ -265,22 +226,3 @@ def _plain(fields: dict[str, Any]) -> dict[str, Any]:
         return [plain(v) for v in value] if isinstance(value, list) else value
 
     return {k: plain(v.tolist() if isinstance(v, np.ndarray) else v) for k, v in fields.items()}
-
-
-def _write_all(
-    out: Path, curves: list[Curve], *, chains: int, seed: int, console: Console
-) -> list[Path]:
-    document = json.dumps(as_json(curves, chains=chains, seed=seed), ensure_ascii=False)
-    tables = [markdown(curves), own_markdown(curves), proof_markdown(curves)]
-    paths = [
-        write(out / "rates.json", (document + "\n").encode()),
-        write(out / "rates.md", ("\n\n".join(tables) + "\n").encode()),
-    ]
-    try:
-        from valuetrack.checks import rates_figures  # noqa: PLC0415  (matplotlib is an extra)
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "matplotlib":
-            raise
-        console.print(PLOT_HINT, style="yellow", markup=False)
-        return paths
-    return paths + [write(out / name, content) for name, content in rates_figures.render(curves)]
