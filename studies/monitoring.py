@@ -18,26 +18,25 @@ that it works.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+import common
 import valuetrack as vt
 from valuetrack.envs.indoor_escape import EAST, NORTH, IndoorEscape, observations, optimal_q
 from valuetrack.experiments.spec import load
 from valuetrack.registry import AGENTS
 
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-
 Floats = npt.NDArray[np.float64]
 
+NAME = "monitoring"
+SEEDS, FIRST_SEED = 5, 7_000
 ROWS = ("lktd-10000", "dqn", "bootdqn")
 WORLDS = {
     "stays": IndoorEscape(),
@@ -53,6 +52,8 @@ STAYS = 20_000
 """Environment steps over which the truth must stay inside."""
 SHARE = 0.9
 LEVEL = 0.95
+POINTS = 250
+"""How many records a figure shows."""
 
 
 class Watched(NamedTuple):
@@ -193,74 +194,82 @@ def table(results: dict[str, dict[str, Any]]) -> str:
                 until(found, "E"), until(found, "N"),
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
-def draw(watched: dict[str, dict[str, Watched]], path: Path) -> None:
+def curves_of(watched: Watched) -> dict[str, Any]:
+    """Return the first seed's curves, thinned out for a figure."""
+    chosen = np.unique(np.linspace(0, len(watched.steps) - 1, POINTS).astype(int))
+    parts = {name: getattr(watched, name)[chosen, 0] for name in ("mean", "low", "high")}
+    parts["truth"] = watched.truth[chosen]
+    return {
+        "steps": watched.steps[chosen].tolist(),
+        "change": int(watched.steps[watched.change]),
+        **{name: np.round(values.T, 4).tolist() for name, values in parts.items()},
+    }
+
+
+def draw(curves: dict[str, dict[str, Any]]) -> Figure:
     """Draw the first seed's values with their interval, the truth, and the change."""
-    worlds, labels = list(watched), list(next(iter(watched.values())))
-    figure, axes = plt.subplots(
-        len(worlds), len(labels), figsize=(4 * len(labels), 2.6 * len(worlds)),
-        sharex=True, sharey="row", squeeze=False, layout="constrained",
-    )  # fmt: skip
+    worlds, labels = list(curves), list(next(iter(curves.values())))
+    figure = Figure(figsize=(4 * len(labels), 2.6 * len(worlds)), layout="constrained")
+    axes = figure.subplots(len(worlds), len(labels), sharex=True, sharey="row", squeeze=False)
     for line, world in enumerate(worlds):
         for column, label in enumerate(labels):
-            axis, shown = axes[line, column], watched[world][label]
-            thousands = shown.steps / 1000
-            for place, (action, colour) in enumerate((("E", "#0072B2"), ("N", "#D55E00"))):
-                axis.plot(
-                    thousands, shown.mean[:, 0, place], color=colour, label=f"Q(start, {action})"
-                )
-                axis.fill_between(
-                    thousands, shown.low[:, 0, place], shown.high[:, 0, place],
-                    color=colour, alpha=0.25, linewidth=0,
-                )  # fmt: skip
-                axis.plot(
-                    thousands, shown.truth[:, place], color=colour, linestyle="--", linewidth=1
-                )
+            axis, shown = axes[line, column], curves[world][label]
+            _draw_one(axis, shown)
             if world != "stays":
-                axis.axvline(thousands[shown.change], color="0.5", linestyle=":", linewidth=1)
-            axis.spines[["top", "right"]].set_visible(False)
+                axis.axvline(shown["change"] / 1000, color="0.5", linestyle=":", linewidth=1)
             if not line:
                 axis.set_title(label)
             if not column:
                 axis.set_ylabel(f"{world}\nvalue")
             if line == len(worlds) - 1:
                 axis.set_xlabel("environment steps (thousands)")
-        truth = np.concatenate([watched[world][label].truth.ravel() for label in labels])
-        axes[line, 0].set_ylim(truth.min() - 2.0, 0.5)
+        lowest = min(min(map(min, curves[world][label]["truth"])) for label in labels)
+        axes[line, 0].set_ylim(lowest - 2.0, 0.5)
     axes[0, 0].legend(frameon=False, loc="upper right", fontsize=8)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    return figure
+
+
+def _draw_one(axis: Axes, shown: dict[str, Any]) -> None:
+    thousands = np.array(shown["steps"]) / 1000
+    for place, (action, colour) in enumerate((("E", "#0072B2"), ("N", "#D55E00"))):
+        mean, low, high, truth = (shown[name][place] for name in ("mean", "low", "high", "truth"))
+        axis.plot(thousands, mean, color=colour, label=f"Q(start, {action})")
+        axis.fill_between(thousands, low, high, color=colour, alpha=0.25, linewidth=0)
+        axis.plot(thousands, truth, color=colour, linestyle="--", linewidth=1)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def study(*, seeds: int, steps: int) -> dict[str, Any]:
+    """Train every algorithm in every world, and return what is kept."""
+    results: dict[str, dict[str, Any]] = {world: {} for world in WORLDS}
+    curves: dict[str, dict[str, Any]] = {world: {} for world in WORLDS}
+    for world, env in WORLDS.items():
+        for row in ROWS:
+            watched = watch(row, env, seeds, FIRST_SEED, steps)
+            label = AGENTS[row.partition("-")[0]].label
+            results[world][label], curves[world][label] = measure(watched), curves_of(watched)
+    return {
+        "seeds": seeds,
+        "first_seed": FIRST_SEED,
+        "steps": steps,
+        "worlds": results,
+        "curves": curves,
+    }
 
 
 def main() -> None:
-    """Train, measure, and write monitoring.json, monitoring.md and monitoring.png."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("results/studies/monitoring"))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=7_000)
-    parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--quick", action="store_true", help="only see that it works")
-    given = parser.parse_args()
-    seeds, steps = (2, 40_000) if given.quick else (given.seeds, given.steps)
-    watched = {
-        world: {
-            AGENTS[row.partition("-")[0]].label: watch(row, env, seeds, given.first_seed, steps)
-            for row in ROWS
-        }
-        for world, env in WORLDS.items()
-    }
-    results = {
-        world: {label: measure(each) for label, each in rows.items()}
-        for world, rows in watched.items()
-    }
-    given.out.mkdir(parents=True, exist_ok=True)
-    document = {"seeds": seeds, "first_seed": given.first_seed, "steps": steps, "worlds": results}
-    (given.out / "monitoring.json").write_text(json.dumps(document, indent=2) + "\n")
-    (given.out / "monitoring.md").write_text(table(results))
-    draw(watched, given.out / "monitoring.png")
-    print(table(results))
+    """Train, or read what is there; write monitoring.json, monitoring.md and monitoring.png."""
+    given = common.options(__doc__, "results/studies/monitoring", steps=1_000_000)
+    if given.redraw:
+        document = common.read(given.out, NAME)
+    elif given.quick:
+        document = study(seeds=2, steps=40_000)
+    else:
+        document = study(seeds=SEEDS, steps=given.steps)
+    common.write(given.out, NAME, document, table(document["worlds"]), draw(document["curves"]))
 
 
 if __name__ == "__main__":

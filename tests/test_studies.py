@@ -17,7 +17,7 @@ from valuetrack.checks import rates, rates_report
 ROOT = Path(__file__).parents[1]
 STUDIES = ROOT / "studies"
 RESULTS = ROOT / "results" / "studies"
-FOUND = {"gradient_noise": "gradient-noise", "sparsity": "sparsity"}
+FOUND = {"gradient_noise": "gradient-noise", "sparsity": "sparsity", "monitoring": "monitoring"}
 
 
 def run(script: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:

@@ -108,10 +108,13 @@ def test_resuming_is_the_same_as_one_go(tmp_path):
     shutil.copy(tmp_path / "whole" / "tracking.npz", tmp_path / "cut" / "tracking.npz")
     result = train(tmp_path / "cut", "--resume", "--seed", 0, "--backend", "compiled", *track)
     assert result.exit_code == 0, result.output
-    whole, cut = (np.load(tmp_path / name / "tracking.npz") for name in ("whole", "cut"))
-    assert len(whole["updates"]) > 20
-    for name in ("steps", "updates", "samples", "observations"):
-        np.testing.assert_array_equal(whole[name], cut[name], err_msg=name)
+    with (
+        np.load(tmp_path / "whole" / "tracking.npz") as whole,
+        np.load(tmp_path / "cut" / "tracking.npz") as cut,
+    ):
+        assert len(whole["updates"]) > 20
+        for name in ("steps", "updates", "samples", "observations"):
+            np.testing.assert_array_equal(whole[name], cut[name], err_msg=name)
     agents = [vt.load(tmp_path / name / "agent.vt") for name in ("whole", "cut")]
     arrays = [agent.trainer.arrays() for agent in agents]
     assert arrays[0].keys() == arrays[1].keys()
