@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import valuetrack as vt
+from tests.agents.test_sampling import TASK, transitions
 from valuetrack import samplers
 from valuetrack.agents.lktd import LKTDOptions
 from valuetrack.agents.sampling import exploration_by_update
@@ -67,17 +68,15 @@ def test_adams_epsilon_bounds_small_steps():
         samplers.adam(lambda p, data: p, learning_rate=0.1, epsilon=0.0)
 
 
-def head_bias(agent):
-    return np.array(jax.tree.leaves(agent.trainer.states.sampler.params["head"])[0])
-
-
 @pytest.mark.parametrize("kind", [vt.DQN, vt.BootDQN, vt.QRDQN, vt.IQN])
 def test_adams_epsilon_reaches_the_optimiser(kind):
     moved = {}
     for epsilon in (1e-8, 1e8):
-        agent = kind("CartPole-v1", hidden=(4,), learning_starts=20, seed=0, adam_epsilon=epsilon)
-        before = head_bias(agent)
-        after = head_bias(agent.learn(40))
-        moved[epsilon] = np.abs(after - before).max()
+        learner = kind.build(TASK, kind.options_type(hidden=(4,), adam_epsilon=epsilon))
+        before = jax.jit(learner.init)(jax.random.key(0))
+        after, _ = jax.jit(learner.update)(jax.random.key(1), before, transitions())
+        heads = (state.sampler.params["head"] for state in (before, after))
+        was, now = (np.asarray(jax.tree.leaves(head)[0]) for head in heads)
+        moved[epsilon] = np.abs(now - was).max()
     assert moved[1e-8] > 1e-4
     assert moved[1e8] < 1e-6

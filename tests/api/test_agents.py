@@ -318,10 +318,13 @@ def test_a_mask_is_always_obeyed():
 # -- a stranger's environment improves ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("env", [Marked, Picture], ids=lambda env: env.__name__)
-def test_a_strangers_environment_is_learned(env):
+@pytest.mark.parametrize(
+    ("env", "convolutions"), [(Marked, None), (Picture, ((8, 3, 1),))], ids=["Marked", "Picture"]
+)
+def test_a_strangers_environment_is_learned(env, convolutions):
     agent = DQN(
         env,
+        convolutions=convolutions,
         hidden=(32,),
         batch_size=32,
         learning_starts=100,
