@@ -110,9 +110,11 @@ def settings() -> dict[str, Setting]:
     )
     row = load("classic-control").row("lunarlander-dqn")
     final = row.options["exploration_final"]
+    # How a network begins and what it does before it learns cost nothing here.
+    shared = {k: v for k, v in row.options.items() if k not in ("init", "random_warmup")}
     lander = Setting(
         row.env,
-        {**row.options, "hidden": list(row.options["hidden"]), "exploration_initial": final},
+        {**shared, "hidden": list(row.options["hidden"]), "exploration_initial": final},
         {},
         (
             Competitor("DQN", "valuetrack", "DQN", (sb3,)),
