@@ -13,6 +13,7 @@ RUN = ROOT / "results" / "indoor-escape"
 RUNS = (RUN, *(ROOT / "results" / f"indoor-escape-{which}" for which in ("paper", "100")))
 CONTROL = ROOT / "results" / "classic-control"
 SETTINGS = ROOT / "results" / "lktd-settings"
+FORMS = ROOT / "results" / "lktd-forms"
 DOC = (ROOT / "docs" / "indoor-escape.md").read_text(encoding="utf-8")
 
 
@@ -38,7 +39,9 @@ def test_the_run_is_of_one_clean_commit_and_large_enough():
 
 
 def test_the_numbers_of_classic_control_are_those_of_the_run():
-    written = [(run / "tables.md").read_text(encoding="utf-8") for run in (CONTROL, SETTINGS)]
+    written = [
+        (run / "tables.md").read_text(encoding="utf-8") for run in (CONTROL, SETTINGS, FORMS)
+    ]
     measured = {line for text in written for line in table_lines(text)}
     text = (ROOT / "docs" / "classic-control.md").read_text(encoding="utf-8")
     shown = [line for line in table_lines(text) if " ± " in line]
@@ -57,7 +60,7 @@ def test_the_rows_of_classic_control_are_whole_and_of_clean_commits(run):
             assert (unit / "points.parquet").is_file()
 
 
-@pytest.mark.parametrize("run", [*RUNS, CONTROL, SETTINGS], ids=lambda run: run.name)
+@pytest.mark.parametrize("run", [*RUNS, CONTROL, SETTINGS, FORMS], ids=lambda run: run.name)
 def test_the_runs_are_small_enough_to_travel(run):
     assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < 5e6
 
