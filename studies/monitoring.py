@@ -80,22 +80,23 @@ class Watched(NamedTuple):
         return np.asarray((low < truth) & (truth < high))
 
 
-def watch(row: str, world: IndoorEscape, seeds: int, first: int, steps: int) -> Watched:
-    """Train half of the steps in the usual grid and half in another, and record the start."""
+def watch(row: str, seeds: int, first: int, steps: int) -> dict[str, Watched]:
+    """Train half of the steps in the usual grid, the rest in each world, and record the start."""
     spec = load("indoor-escape", steps=steps).row(row)
-    before = WORLDS["stays"]
-    start = observations(before)[:1]
+    usual = WORLDS["stays"]
+    start = observations(usual)[:1]
     agent: Any = AGENTS[spec.algorithm](
-        before, seed=first, seeds=seeds, **{"samples": 1, **spec.options}
+        usual, seed=first, seeds=seeds, **{"samples": 1, **spec.options}
     )
     agent.learn(steps // 2, track=start, track_every=EVERY)
-    records = [agent.tracking()]
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         agent.save(Path(folder) / "agent.vt")
-        later = vt.load(Path(folder) / "agent.vt", env=world)
-    later.learn(steps // 2, track=start, track_every=EVERY)
-    records.append(later.tracking())
-    return _summed_up(records, world)
+        for name, world in WORLDS.items():
+            later = vt.load(Path(folder) / "agent.vt", env=world)
+            later.learn(steps // 2, track=start, track_every=EVERY)
+            found[name] = _summed_up([agent.tracking(), later.tracking()], world)
+    return found
 
 
 def _summed_up(records: list[Any], world: IndoorEscape) -> Watched:
@@ -246,10 +247,9 @@ def study(*, seeds: int, steps: int) -> dict[str, Any]:
     """Train every algorithm in every world, and return what is kept."""
     results: dict[str, dict[str, Any]] = {world: {} for world in WORLDS}
     curves: dict[str, dict[str, Any]] = {world: {} for world in WORLDS}
-    for world, env in WORLDS.items():
-        for row in ROWS:
-            watched = watch(row, env, seeds, FIRST_SEED, steps)
-            label = AGENTS[row.partition("-")[0]].label
+    for row in ROWS:
+        label = AGENTS[row.partition("-")[0]].label
+        for world, watched in watch(row, seeds, FIRST_SEED, steps).items():
             results[world][label], curves[world][label] = measure(watched), curves_of(watched)
     return {
         "seeds": seeds,
