@@ -20,14 +20,19 @@ EXPERIMENT = "indoor-escape-forms"
 
 def options(description: str | None, out: str, steps: int = 300_000) -> argparse.Namespace:
     """Read the command line: where to write, and whether a first look is enough."""
-    parser = argparse.ArgumentParser(
+    return parser(description, out, steps).parse_args()
+
+
+def parser(description: str | None, out: str, steps: int = 300_000) -> argparse.ArgumentParser:
+    """Return the options that all studies have; a study may add its own."""
+    made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path(out), help="folder for the results")
-    parser.add_argument("--quick", action="store_true", help="small, to see that it runs")
-    parser.add_argument("--steps", type=int, default=steps, help="environment steps of a training")
-    parser.add_argument("--redraw", action="store_true", help="draw again what is in the folder")
-    return parser.parse_args()
+    made.add_argument("--out", type=Path, default=Path(out), help="folder for the results")
+    made.add_argument("--quick", action="store_true", help="small, to see that it runs")
+    made.add_argument("--steps", type=int, default=steps, help="environment steps of a training")
+    made.add_argument("--redraw", action="store_true", help="draw again what is in the folder")
+    return made
 
 
 def trained(row: str, *, seeds: int, steps: int, **changed: Any) -> Any:

@@ -10,9 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "results" / "indoor-escape"
-RUNS = (RUN, *(ROOT / "results" / f"indoor-escape-{which}" for which in ("paper", "100")))
+RUNS = (RUN, ROOT / "results" / "indoor-escape-paper")
 CONTROL = ROOT / "results" / "classic-control"
 SETTINGS = ROOT / "results" / "lktd-settings"
+MASKS = ROOT / "results" / "studies" / "wrong-mask" / "wrong-mask.md"
 FORMS = ROOT / "results" / "lktd-forms"
 DOC = (ROOT / "docs" / "indoor-escape.md").read_text(encoding="utf-8")
 
@@ -22,7 +23,8 @@ def table_lines(text: str) -> list[str]:
 
 
 def test_the_tables_are_those_of_the_runs():
-    written = [(run / "tables.md").read_text(encoding="utf-8") for run in RUNS]
+    files = [*(run / "tables.md" for run in RUNS), MASKS]
+    written = [file.read_text(encoding="utf-8") for file in files]
     measured = {line for text in written for line in table_lines(text)}
     shown = [line for line in table_lines(DOC) if any(char.isdigit() for char in line)]
     assert len(shown) > 50
@@ -34,7 +36,7 @@ def test_the_run_is_of_one_clean_commit_and_large_enough():
     for row in manifest["rows"]:
         assert "dirty" not in row["commit"]
         seeds = sum(count for _, count in row["units"])
-        assert seeds >= (5 if row["id"] == "kova" else 20)
+        assert seeds >= (5 if row["id"] == "kova" else 100)
         assert row["steps"] == 1_000_000
 
 
@@ -62,10 +64,10 @@ def test_the_rows_of_classic_control_are_whole_and_of_clean_commits(run):
 
 @pytest.mark.parametrize("run", [*RUNS, CONTROL, SETTINGS, FORMS], ids=lambda run: run.name)
 def test_the_runs_are_small_enough_to_travel(run):
-    assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < 5e6
+    assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < 8e6
 
 
-@pytest.mark.parametrize("share", ["0.986", "0.115"])
+@pytest.mark.parametrize("share", ["0.977", "0.154"])
 def test_the_shares_in_the_text_are_measured(share):
     assert share in (RUN / "tables.md").read_text(encoding="utf-8")
     assert share in DOC

@@ -6,26 +6,40 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
 import pytest
 from rich.console import Console
 
+import valuetrack as vt
+from valuetrack import rng
 from valuetrack.checks import rates, rates_report
+from valuetrack.envs.indoor_escape import EAST, NORTH, WEST, IndoorEscape, observations, optimal_q
+from valuetrack.policies import greedy
+from valuetrack.types import Transition
 
 ROOT = Path(__file__).parents[1]
 STUDIES = ROOT / "studies"
 RESULTS = ROOT / "results" / "studies"
-FOUND = {"gradient_noise": "gradient-noise", "sparsity": "sparsity", "monitoring": "monitoring"}
+FOUND = {
+    "gradient_noise": "gradient-noise",
+    "sparsity": "sparsity",
+    "monitoring": "monitoring",
+    "wrong_mask": "wrong-mask",
+}
+ALL, NONE = (True, True, True, True), (False, False, False, False)
 
 
-def run(script: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+def run(script: str, monkeypatch: pytest.MonkeyPatch, *arguments: str, name: str = "__main__"):
     monkeypatch.syspath_prepend(STUDIES)
     monkeypatch.setattr(sys, "argv", [script, *arguments])
     mpl.use("agg")
     try:
-        runpy.run_path(str(STUDIES / f"{script}.py"), run_name="__main__")
+        return SimpleNamespace(**runpy.run_path(str(STUDIES / f"{script}.py"), run_name=name))
     finally:
         sys.modules.pop("common", None)
 
@@ -92,3 +106,74 @@ def test_the_page_shows_the_kept_tables():
     ]
     assert len(shown) > 30
     assert [line for line in shown if line not in measured] == []
+
+
+PATH = [  # s', a', and the legal actions of s'' by hand: E, N, W, S
+    ((1, 0), EAST, (True, True, True, False)),
+    ((0, 1), EAST, ALL),  # W among them, which is illegal in s'
+    ((1, 1), WEST, (True, True, False, True)),
+    ((8, 3), EAST, (False, True, True, True)),  # without E, the action itself
+    ((3, 8), NORTH, (True, False, True, True)),
+    ((8, 9), EAST, NONE),  # the goal
+    ((9, 8), NORTH, NONE),
+]
+
+
+def transitions_of_the_path() -> Transition:
+    """Return transitions into the cells of the path, with the masks that belong to them."""
+    env = IndoorEscape()
+    cells = jnp.array([env.index(cell) for cell, _, _ in PATH])
+    arrived, count = jnp.asarray(observations(env))[cells], len(PATH)
+    return Transition(
+        observation=jnp.asarray(observations(env))[cells - 1],
+        action=jnp.full(count, EAST),
+        reward=jnp.full(count, -1.0),
+        discount=jnp.full(count, 0.9),
+        next_observation=arrived,
+        next_action=jnp.array([action for _, action, _ in PATH]),
+        next_mask=jnp.asarray(env._tables.legal)[cells],
+    )
+
+
+def test_the_wrong_mask_is_that_of_the_state_after_the_next_one(monkeypatch):
+    study = run("wrong_mask", monkeypatch, name="wrong_mask")
+    env, batch = IndoorEscape(), transitions_of_the_path()
+    where = batch.next_observation, batch.next_action
+    found = jax.vmap(lambda *at: study.mask_of_the_state_after_next(env, *at))(*where)
+    np.testing.assert_array_equal(found, [mask for _, _, mask in PATH])
+    values = jnp.tile(jnp.array([-9.0, -1.0, -2.0, -3.0]), (len(PATH), 1))
+    chosen = greedy(values, found)
+    assert chosen.tolist()[-2:] == [EAST, EAST]  # of an empty set, although E is worth least
+    assert not batch.next_mask[-1, EAST]  # and it is illegal south of the goal
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "qrdqn", "kova"])
+def test_an_agent_with_the_wrong_mask_learns_from_it_and_from_nothing_else(algorithm, monkeypatch):
+    study = run("wrong_mask", monkeypatch, name="wrong_mask")
+    batch = transitions_of_the_path()
+    wrong = batch._replace(next_mask=jnp.array([mask for _, _, mask in PATH]))
+    right, mistaken = (
+        kind(algorithm)(IndoorEscape(), hidden=(4,), batch_size=len(PATH)).learner
+        for kind in (vt.registry.agent_type, study.with_wrong_mask)
+    )
+    state = right.init(rng.key(1))
+
+    def learned(learner, transitions):
+        after, _ = jax.jit(learner.update)(rng.key(2), state, transitions)
+        # All of the sampler's state: Adam's first step forgets how large a gradient is.
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(after.sampler)])
+
+    np.testing.assert_allclose(learned(mistaken, batch), learned(right, wrong), rtol=1e-6)
+    assert not np.allclose(learned(mistaken, batch), learned(right, batch), rtol=1e-4)
+
+
+def test_with_exact_values_the_wrong_mask_errs_south_of_the_goal_alone(monkeypatch):
+    study = run("wrong_mask", monkeypatch, name="wrong_mask")
+    env = IndoorEscape()
+    exact = optimal_q(env, ties="reference")
+    values = np.where(exact.legal, exact.values, -50.0)[None]
+    found = {name: value for name, (value,) in study.read_values(values, env).items()}
+    assert found["bias"] == pytest.approx(0.0)
+    assert (found["N_south_of_goal"], found["E_south_of_goal"]) == (-1.0, -50.0)
+    assert found["illegal_choices"] == 1
+    assert found["lost"] == pytest.approx(49.0 / 99, rel=0.01)  # elsewhere another is as good

@@ -52,14 +52,22 @@ class UnitRun:
         What to run.
     folder
         Where its files go.
+    kind_of
+        The class of an algorithm by its name; a study may have one of its own.
     """
 
-    def __init__(self, unit: Unit, spec: Experiment, folder: RunFolder) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        spec: Experiment,
+        folder: RunFolder,
+        kind_of: Callable[[str], type[AnyAgent]] = agent_type,
+    ) -> None:
         self.unit, self.folder, self.place = unit, folder, (unit.row, unit.name)
         row = spec.row(unit.row)
         options = {"samples": 1, **row.options}  # a measure has its own pool, of values
         with limited_to(1):  # wherever it runs, so that a unit has the same bits everywhere
-            self.agent: AnyAgent = agent_type(row.algorithm)(
+            self.agent: AnyAgent = kind_of(row.algorithm)(
                 row.env,
                 seed=unit.first_seed,
                 seeds=unit.seeds,
