@@ -59,7 +59,7 @@ def langevin(
         observed = measurement.observe(state.params, data)
         ratio = observed.shape[0] / pseudo_population  # n / N
         eps = step_at(state.updates)
-        gradient, residual = scaled_posterior_gradient(
+        gradient, _, residual = scaled_posterior_gradient(
             measurement, prior, state.params, data, observed,
             count=state.updates, ratio=ratio, precision=1 / observation_sd**2,
         )  # fmt: skip

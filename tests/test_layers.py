@@ -29,7 +29,7 @@ LEVELS = {
     ],
     2: ["samplers"],
     3: ["learner", "losses"],
-    4: ["training"],
+    4: ["training", "values"],
     5: ["api"],
     6: ["agents"],
     7: ["registry"],
@@ -116,7 +116,7 @@ def samplers_that_import_another(source: Path) -> list[Edge]:
         for importer, imported in edges(source)
         if importer.startswith("samplers.")
         and part(imported) == "samplers"
-        and imported != "samplers.base"
+        and imported not in ("samplers.base", "samplers.units")
     ]
 
 

@@ -12,7 +12,7 @@ A learner knows nothing of environments, replay or files. Every trainer drives i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,10 @@ from valuetrack.policies import POLICY_UNIFORMS, epsilon_greedy
 from valuetrack.samplers.base import Info, Sampler
 from valuetrack.schedules import Schedule
 from valuetrack.types import Array, Params, Scalar, Transition, Tree
+
+Following = Literal["greedy", "taken", "expected"]
+"""Which next action the values are of: the greedy one, the one really taken, or the epsilon-greedy
+policy's in expectation."""
 
 
 class Task(NamedTuple):
@@ -72,6 +76,8 @@ class Learner(NamedTuple):
     """(observations, masks, uniforms) -> actions: a policy that is given and whose values are
     learned. SARSA takes its next action from it, whatever the behaviour does beside it. ``None``
     where the learner acts on its own values."""
+    following: Following = "greedy"
+    """Which next action its values are of."""
 
 
 def build_learner(
@@ -84,6 +90,7 @@ def build_learner(
     head_every: int = 1,
     prepare: Callable[[Array, Tree], Tree] | None = None,
     exploration: Schedule = lambda updates: 0.0,
+    following: Following = "greedy",
 ) -> Learner:
     """Build a learner whose values are a function of the network's outputs.
 
@@ -104,6 +111,8 @@ def build_learner(
     exploration
         How often the behaviour explores, as a schedule of the updates made; for targets that
         depend on it.
+    following
+        Which next action the values are of.
     """
 
     def init(key: Array) -> LearnerState:
@@ -142,7 +151,8 @@ def build_learner(
         del key  # these values are not random
         return values_of(state, observations)
 
-    return Learner(init, act, update, copy_to_target, values, target_every, heads)
+    learner = Learner(init, act, update, copy_to_target, values, target_every, heads)
+    return learner._replace(following=following)
 
 
 def copy_to_target(state: LearnerState) -> LearnerState:

@@ -51,6 +51,42 @@ def gaussian(sd: float) -> Prior:
     return Prior(log_density, gradient, sample)
 
 
+def he(gain: float = 1.0) -> Prior:
+    r"""Independent :math:`N(0, g^2 \cdot 2 / m)` for a layer with m inputs, biases included.
+
+    The law of He's initialisation: whatever the widths, a draw is a network whose values are of
+    the order of its inputs. A parameter that no data speak of stays at the size it began with.
+    The parameters are layers of weights ``w`` and biases ``b``, as those of
+    :mod:`valuetrack.networks`; an array elsewhere counts its leading axes as inputs.
+
+    References
+    ----------
+    He, Zhang, Ren and Sun (2015). Delving deep into rectifiers. ICCV.
+    https://arxiv.org/abs/1502.01852
+    """
+    _check_positive(gain=gain)
+
+    def sds(params: Params) -> Params:
+        def of_layer(layer: Params) -> Params:
+            shapes = [leaf.shape for leaf in jax.tree.leaves(layer) if leaf.ndim > 1]
+            fan_in = math.prod(shapes[0][:-1]) if shapes else 1
+            return jax.tree.map(lambda leaf: gain * math.sqrt(2 / fan_in), layer)
+
+        return jax.tree.map(of_layer, params, is_leaf=_is_layer)
+
+    def log_density(params: Params, count: Scalar = 0) -> Array:
+        return _tree_sum(jax.tree.map(_log_normal, params, sds(params)))
+
+    def gradient(params: Params, count: Scalar = 0) -> Params:
+        return jax.tree.map(lambda p, sd: -p / sd**2, params, sds(params))
+
+    def sample(key: Array, params: Params) -> Params:
+        drawn = gaussian(1.0).sample(key, params)
+        return jax.tree.map(lambda p, sd: sd * p, drawn, sds(params))
+
+    return Prior(log_density, gradient, sample)
+
+
 def gaussian_mixture(
     wide_sd: float = 0.5,
     narrow_sd: float = 0.05,
@@ -118,6 +154,10 @@ def gaussian_mixture(
         return _sample_leaves(leaf, key, params)
 
     return Prior(log_density, gradient, sample)
+
+
+def _is_layer(tree: Params) -> bool:
+    return isinstance(tree, dict) and set(tree) == {"w", "b"}
 
 
 def _log_normal(p: Array, sd: float) -> Array:

@@ -179,7 +179,7 @@ USING = {
     "level in percent": (lambda: in_jax().posterior(np.zeros(2)).interval(95), "95 does not"),
     "unknown interval": (
         lambda: in_jax().posterior(np.zeros(2)).interval(kind="confidence"),
-        "'credible' or 'prediction', not 'confidence'",
+        "'value', 'credible' or 'prediction', not 'confidence'",
     ),
     "nothing tracked": (lambda: on_host().tracking().mean(), "Nothing was tracked"),
     "nothing drawn": (lambda: on_host().tracking().plot(), "Nothing was tracked"),

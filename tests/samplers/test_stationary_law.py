@@ -164,8 +164,8 @@ FORECAST_LIKELIHOOD = Mutation(
 FORECAST_DRIFT = Mutation("lktd", "p + eps / 2 * (", "p + eps * (")
 RATIO = Mutation(
     "lktd",
-    "ratio = observed.shape[0] / pseudo_population  # n / N",
-    "ratio = 2 * observed.shape[0] / pseudo_population",
+    "ratio = batch.ratio  # n / N",
+    "ratio = 2 * batch.ratio",
 )
 PRECISION = Mutation(
     "lktd", "precision = likelihood_weight /", "precision = 2 * likelihood_weight /"
@@ -184,7 +184,7 @@ LKTD_XI = [
     Mutation("lktd", "analysis_variance = 2 * (1 - alpha)", "analysis_variance = (1 - alpha)"),
 ]  # fmt: skip
 LKTD_CONDITIONAL = [
-    Mutation("lktd", "math.sqrt(temperature *", "math.sqrt(2 * temperature *"),
+    Mutation("lktd", "jnp.sqrt(temperature *", "jnp.sqrt(2 * temperature *"),
     Mutation("lktd", "return alpha * observed + (1 - alpha) * h +", "return observed +"),
     Mutation("lktd", "return alpha * observed +", "return 2 * alpha * observed +"),
 ]

@@ -94,8 +94,10 @@ def test_options_change_at_loading(saved):
         LKTD.load(saved, step_size=-1.0)
     with pytest.raises(TypeError, match="'step_sise'; did you mean step_size"):
         LKTD.load(saved, step_sise=1e-6)
-    with pytest.raises(TypeError, match="'learning_rate': a sampler has a step_size"):
-        LKTD.load(saved, learning_rate=0.1)
+    rated = LKTD.load(saved, learning_rate=0.1)
+    assert (rated.step_size, rated.learning_rate) == (None, 0.1)
+    with pytest.raises(ValueError, match="two words for one step"):
+        LKTD.load(saved, learning_rate=0.1, step_size=1e-6)
     assert LKTD.load(saved, buffer_size=10, tensorboard_log=None, device="cpu").buffer_size == 10
 
 

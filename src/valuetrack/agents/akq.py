@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from valuetrack import samplers
-from valuetrack.agents.kalman import FORMS, FilterOptions
+from valuetrack.agents.kalman import FOLLOWING, FORMS, FilterOptions
 from valuetrack.api.agent import Agent
 from valuetrack.api.options import Count
 from valuetrack.learner import Learner, Task, build_learner
@@ -53,4 +53,4 @@ class AKQ(Agent[AKQOptions]):
             process_variance=options.process_variance,
             forgetting=options.forgetting,
         )
-        return build_learner(network, filter_)
+        return build_learner(network, filter_, following=FOLLOWING[options.form])

@@ -11,11 +11,14 @@ from pydantic import Field
 from valuetrack import networks
 from valuetrack.api.options import NotNegative, Options, Positive
 from valuetrack.api.settings import memory_of_machine
+from valuetrack.learner import Following
 from valuetrack.measurement import Measurement, max_sarsa, sarsa
 from valuetrack.networks import Network
 
 FORMS: dict[str, Callable[..., Measurement]] = {"q_learning": max_sarsa, "sarsa": sarsa}
 """The measurement behind each form; neither has a target network."""
+FOLLOWING: dict[str, Following] = {"q_learning": "greedy", "sarsa": "taken"}
+"""Which next action the values of each form are of."""
 
 
 class FilterOptions(Options):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from valuetrack import samplers
-from valuetrack.agents.kalman import FORMS, FilterOptions, check_covariance_fits
+from valuetrack.agents.kalman import FOLLOWING, FORMS, FilterOptions, check_covariance_fits
 from valuetrack.api.agent import Agent
 from valuetrack.api.options import Count, NotNegative, Positive, default_of
 from valuetrack.learner import Learner, Task, build_learner
@@ -61,4 +61,4 @@ class KTD(Agent[KTDOptions]):
             beta=options.beta,
             kappa=options.kappa,
         )
-        return build_learner(network, filter_)
+        return build_learner(network, filter_, following=FOLLOWING[options.form])

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
+import pydantic
 
 from valuetrack import priors, samplers
 from valuetrack.api.options import (
@@ -20,7 +22,7 @@ from valuetrack.api.options import (
     as_rate,
     default_of,
 )
-from valuetrack.learner import Learner, Task, build_learner
+from valuetrack.learner import Following, Learner, Task, build_learner
 from valuetrack.measurement import (
     Gradient,
     Measurement,
@@ -32,8 +34,19 @@ from valuetrack.measurement import (
 from valuetrack.networks import InitName, Network
 from valuetrack.priors import Prior
 from valuetrack.samplers.base import Sampler
+from valuetrack.samplers.units import Preconditioner
 from valuetrack.schedules import Schedule
-from valuetrack.types import Apply, Array, Params
+from valuetrack.types import Apply, Array, Keywords, Params, Scalar
+
+FOLLOWING: dict[str, Following] = {
+    "q_learning": "greedy",
+    "sarsa": "taken",
+    "sarsa_target": "taken",
+    "expected_sarsa": "expected",
+}
+"""Which next action the values of each form are of."""
+STEPS = ("step_size", "learning_rate")
+"""Two words for the step: in the paper's units, and in an optimiser's."""
 
 
 class SamplerOptions(Options):
@@ -45,13 +58,22 @@ class SamplerOptions(Options):
         The step epsilon of the sampler: a number, or a schedule such as
         ``{"schedule": "polynomial", "initial": 1e-5, "power": 0.5}`` (also ``"cyclical"`` with
         ``cycle_length`` and ``"linear"`` with ``final`` and ``updates``).
+    learning_rate
+        In place of ``step_size``, the step on the mean gradient of a batch, as optimisers have it:
+        epsilon is 2 learning_rate sigma^2 / batch_size.
+    preconditioner, preconditioner_decay, preconditioner_floor
+        ``"rmsprop"`` divides each parameter's step by the root mean square of its past gradients,
+        with a floor; see :func:`valuetrack.samplers.rmsprop`. ``"none"`` is the paper's step.
     pseudo_population
-        The number N of transitions that the posterior speaks of.
+        The number N of transitions that the posterior speaks of; ``"data"`` for as many as have
+        been seen, up to those that the replay memory holds.
     observation_sd
-        sigma, the sd of an observation around its prediction.
+        sigma, the sd of an observation around its prediction; ``"estimated"`` follows the
+        temporal-difference errors.
     prior_sd, prior_narrow_sd, prior_wide_weight, prior_phase_in
-        The prior's sd; with a narrow one, a mixture of both with that weight on the wide part,
-        which falls from 1 over the first ``prior_phase_in`` updates.
+        The prior's sd, or ``"he"`` for that of He's initialisation, layer by layer. With a narrow
+        sd, a mixture of both with that weight on the wide part, which falls from 1 over the first
+        ``prior_phase_in`` updates.
     init
         Also ``"prior"``: the first parameters are a draw from the prior, as in Algorithm 1.
     form, double, target_every, gradient
@@ -68,10 +90,14 @@ class SamplerOptions(Options):
     """
 
     init: InitName | Literal["prior"] = "he"  # type: ignore[assignment]
-    step_size: Rate = 5e-5
-    pseudo_population: Positive = 20_000
-    observation_sd: Positive = 1.0
-    prior_sd: Positive = 1.0
+    step_size: Rate | None = 5e-5
+    learning_rate: Rate | None = None
+    preconditioner: Literal["none", "rmsprop"] = "none"
+    preconditioner_decay: Share = default_of(samplers.rmsprop, "decay")
+    preconditioner_floor: Positive = default_of(samplers.rmsprop, "floor")
+    pseudo_population: Positive | Literal["data"] = 20_000.0
+    observation_sd: Positive | samplers.Estimated = 1.0
+    prior_sd: Positive | Literal["he"] = 1.0
     prior_narrow_sd: Positive | None = None
     prior_wide_weight: Share = default_of(priors.gaussian_mixture, "wide_weight")
     prior_phase_in: CountOrZero = default_of(priors.gaussian_mixture, "phase_in")
@@ -83,13 +109,42 @@ class SamplerOptions(Options):
     inner_power: NotNegative = default_of(samplers.lktd, "inner_power")
     likelihood_weight: Positive = default_of(samplers.lktd, "likelihood_weight")
 
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _one_step(cls, given: Keywords) -> Keywords:
+        """Let the one of step size and learning rate that is given take the other's place."""
+        return one_step(given)
+
+    def population(self) -> float | Schedule:
+        """Return N, or how it grows: with the transitions seen, up to those remembered."""
+        if self.pseudo_population != "data":
+            return self.pseudo_population
+        cycle = self.steps_per_update * self.environments
+        warmup = max(0, -(-self.learning_starts // cycle) - 1)
+        most = float(self.replay_capacity or cycle)
+
+        def seen(updates: Scalar) -> Array:
+            return jnp.minimum((warmup + 1.0 + updates // self.updates_per_cycle) * cycle, most)
+
+        return seen
+
     def prior(self) -> Prior:
         """Return the prior over the parameters."""
+        if self.prior_sd == "he":
+            if self.prior_narrow_sd is not None:
+                raise ValueError("prior_narrow_sd belongs to a prior_sd that is a number.")
+            return priors.he()
         if self.prior_narrow_sd is None:
             return priors.gaussian(self.prior_sd)
         return priors.gaussian_mixture(
             self.prior_sd, self.prior_narrow_sd, self.prior_wide_weight, self.prior_phase_in
         )
+
+    def make_preconditioner(self) -> Preconditioner | None:
+        """Return the diagonal preconditioner, if there is one."""
+        if self.preconditioner == "none":
+            return None
+        return samplers.rmsprop(self.preconditioner_decay, self.preconditioner_floor)
 
     def network(self, task: Task, outputs: int | tuple[int, ...]) -> Network:
         """Build the network for a task; its first parameters may be drawn from the prior."""
@@ -103,6 +158,28 @@ class SamplerOptions(Options):
             return prior.sample(sample_key, drawn.init(shapes_key))
 
         return Network(init, drawn.apply)
+
+
+def one_step(given: Keywords) -> Keywords:
+    """Return options with a step size or a learning rate, whichever is given, and not both.
+
+    Raises
+    ------
+    ValueError
+        If both are given.
+
+    Examples
+    --------
+    >>> one_step({"learning_rate": 1e-3, "step_size": None})
+    {'learning_rate': 0.001, 'step_size': None}
+    """
+    said = [name for name in STEPS if given.get(name) is not None]
+    if len(said) > 1:
+        raise ValueError("step_size and learning_rate are two words for one step: give one of them")
+    others = {name: value for name, value in given.items() if name not in STEPS}
+    if not said:
+        return others
+    return {**others, said[0]: given[said[0]], **{n: None for n in STEPS if n != said[0]}}
 
 
 def sampling_learner(
@@ -126,6 +203,7 @@ def sampling_learner(
         build_chain(sampler, forms[options.form](network.apply), options, own),
         target_every=None if options.form == "sarsa" else options.target_every,
         exploration=exploration_by_update(options),
+        following=FOLLOWING[options.form],
     )
 
 
@@ -139,9 +217,11 @@ def build_chain(
     return sampler(
         measurement,
         options.prior(),
-        step_size=as_rate(options.step_size),
-        pseudo_population=options.pseudo_population,
+        step_size=None if options.step_size is None else as_rate(options.step_size),
+        learning_rate=None if options.learning_rate is None else as_rate(options.learning_rate),
+        pseudo_population=options.population(),
         observation_sd=options.observation_sd,
+        preconditioner=options.make_preconditioner(),
         inner_iterations=options.inner_iterations,
         inner_power=options.inner_power,
         likelihood_weight=options.likelihood_weight,

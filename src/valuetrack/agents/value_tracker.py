@@ -34,6 +34,7 @@ from valuetrack.training.evaluation import Choose, Episodes, values_key
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
 from valuetrack.types import Array, NDArray, Transition
+from valuetrack.values.sandwich import Values
 
 BEHAVIOUR_UNIFORMS = 3
 """Uniform numbers per action: whether to explore, where to, and the policy's own."""
@@ -205,7 +206,8 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         form = state_value if of_states else sarsa
         sampler, names = SAMPLERS[options.sampler]
         measurement = form(network.apply, options.gradient)
-        learner = build_learner(network, build_chain(sampler, measurement, options, names))
+        chain = build_chain(sampler, measurement, options, names)
+        learner = build_learner(network, chain, following="taken")
         return learner._replace(
             act=lambda state, observation, mask, uniforms, epsilon: greedy(0.0 * mask, mask),
             acting_uniforms=BEHAVIOUR_UNIFORMS,
@@ -232,8 +234,14 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         found = super().posterior(observation, member=member)
         if self.options.of == "q":
             return found
-        samples, latest = found.samples[..., 0], found.latest[..., 0]
-        return dataclasses.replace(found, samples=samples, latest=latest, of="v")
+        samples, latest, solve = found.samples[..., 0], found.latest[..., 0], found.solve
+        return dataclasses.replace(
+            found,
+            samples=samples,
+            latest=latest,
+            of="v",
+            solve=None if solve is None else lambda: Values(*(part[..., 0] for part in solve())),
+        )
 
     def tracking(self) -> Tracking:
         """Return the values recorded so far; those of states have no axis of actions."""

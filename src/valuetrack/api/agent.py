@@ -20,6 +20,7 @@ from valuetrack.api.estimate import INITIAL, Estimate
 from valuetrack.api.options import OptionsType, parse, with_options
 from valuetrack.api.pieces import Heartbeat
 from valuetrack.api.queries import EPISODE_LIMIT, Queries
+from valuetrack.api.solving import Solver
 from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Callback
 from valuetrack.io import array_file
@@ -105,6 +106,7 @@ class Agent(Generic[OptionsType]):
         self._records: list[tuple[NDArray, NDArray, NDArray]] = []
         self._tracked: NDArray | None = None
         self.trainer: Trainer = self._make_trainer()
+        self._solver = Solver(self.trainer, of_mean=self.is_sampler)
 
     def _make_learner(self) -> Learner:
         return self.build(self.task, self.options)
@@ -233,9 +235,11 @@ class Agent(Generic[OptionsType]):
         latest = latest.mean(axis=0)
         if single:
             drawn, latest = drawn[:, 0], latest[0]
+        solve = self._solver.later(int(member), encoded, single)
         if not self.trainer.clock.updates:
-            return Estimate(drawn, latest, INITIAL, is_posterior=False)
-        return Estimate(drawn, latest, self.sample_name, self.is_sampler, weights)
+            return Estimate(drawn, latest, INITIAL, is_posterior=False, solve=solve)
+        what, is_sampler = self.sample_name, self.is_sampler
+        return Estimate(drawn, latest, what, is_sampler, weights, solve=solve)
 
     def to_arviz(self, observation: Observation, name: str = "q") -> arviz.InferenceData:
         """Export the samples at one observation, or at a batch of them, for ArviZ.

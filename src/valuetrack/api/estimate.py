@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from valuetrack import posterior
-from valuetrack.posterior import Interval, IntervalKind, Pool
+from valuetrack.posterior import Interval, Pool
+from valuetrack.posterior import IntervalKind as PoolIntervalKind
 from valuetrack.types import NDArray
+from valuetrack.values.sandwich import Values
+
+IntervalKind = Literal["value"] | PoolIntervalKind
 
 INITIAL = "the initial parameters, not a posterior"
 """What the only sample is before the first update."""
@@ -35,6 +40,8 @@ class Estimate:
         The weight of each sample: the step size it was drawn with, as in the paper's Remark 1.
     of
         Whether they are values of actions, Q(s, a), or of states, V(s).
+    solve
+        Solves the values from the replay memory; ``None`` where there is none.
     """
 
     samples: NDArray
@@ -43,6 +50,7 @@ class Estimate:
     is_posterior: bool
     weights: NDArray | None = None
     of: Literal["q", "v"] = "q"
+    solve: Callable[[], Values] | None = field(default=None, compare=False)
 
     @cached_property
     def pool(self) -> Pool:
@@ -60,13 +68,32 @@ class Estimate:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(np.sqrt(posterior.variance(self.pool)), self.samples.dtype)
 
+    @cached_property
+    def solved(self) -> Values:
+        """The values solved from the replay memory, ``mean``, and their standard errors, ``sd``.
+
+        They are those of the policy that ``predict`` follows, or of the one that SARSA and a
+        ``ValueTracker`` learn the values of. See :mod:`valuetrack.values`.
+        """
+        if self.solve is None:
+            raise ValueError(
+                "This estimate has no replay memory behind it to solve values from; ask for "
+                "kind='credible', or ask an agent's posterior."
+            )
+        return Values(*(np.asarray(part, self.samples.dtype) for part in self.solve()))
+
     def interval(self, level: float = 0.95, kind: IntervalKind = "credible") -> Interval:
         """Return an interval for every Q-value.
 
-        ``"credible"`` goes from quantile to quantile of the samples; ``"prediction"`` is as wide,
-        and centred on the latest sample: the interval of the paper's coverage rates. A single
-        sample has no interval: NaN.
+        ``"value"`` is for the value itself: :attr:`solved` with normal quantiles. ``"credible"``
+        goes from quantile to quantile of the samples; ``"prediction"`` is as wide, and centred on
+        the latest sample: the interval of the paper's coverage rates. A single sample has neither
+        of these two: NaN.
         """
+        if kind == "value":
+            return self.solved.interval(level)
+        if kind not in get_args(PoolIntervalKind):
+            raise ValueError(f"An interval is 'value', 'credible' or 'prediction', not {kind!r}.")
         low, high = posterior.interval(self.pool, level, kind, centre=self.latest)
         if len(self.samples) < 2:
             low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)

@@ -228,9 +228,11 @@ def parse(kind: type[OptionsType], given: Keywords, name: str) -> OptionsType:
         return kind.model_validate(given)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
+        message = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:  # several options at once
+            raise ValueError(f"{name}: {message}.") from None
         option, *rest = first["loc"]  # of a union, pydantic also names the member that failed
         where = ".".join([str(option), *(str(part) for part in rest if isinstance(part, int))])
-        message = first["msg"].removeprefix("Value error, ")
         value = " ".join(repr(first["input"]).split())
         raise ValueError(f"{name}'s {where} is wrong: {message}, not {value}.") from None
 

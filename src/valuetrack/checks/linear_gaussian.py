@@ -19,7 +19,7 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_discrete_lyapunov, sqrtm
+from scipy.linalg import block_diag, solve_discrete_lyapunov, sqrtm
 
 from valuetrack.measurement import Measurement
 from valuetrack.samplers.lktd import Latent
@@ -137,13 +137,21 @@ def wasserstein2(a: Gaussian, b: Gaussian) -> float:
 
 
 def sgld_update(
-    model: LinearGaussian, *, step_sizes: list[float], weight: float = 1.0
+    model: LinearGaussian,
+    *,
+    step_sizes: list[float],
+    weight: float = 1.0,
+    diagonal: Matrix | None = None,
 ) -> AffineMap:
-    """Return one update of SGLD: an iteration for each of the step sizes."""
+    """Return one update of SGLD: an iteration for each of the step sizes.
+
+    ``diagonal`` is a preconditioner's, here and below; the identity by default.
+    """
     p = model.H.shape[1]
+    P = _diagonal(diagonal, p)
     pull, push = _scaled_gradient(model, weight)
     return _in_turn(
-        AffineMap(np.eye(p) - eps / 2 * pull, eps / 2 * push, eps * model.ratio * np.eye(p))
+        AffineMap(np.eye(p) - eps / 2 * P @ pull, eps / 2 * P @ push, eps * model.ratio * P)
         for eps in step_sizes
     )
 
@@ -155,19 +163,21 @@ def sghmc_update(
     friction: float,
     momentum: Momentum,
     weight: float = 1.0,
+    diagonal: Matrix | None = None,
 ) -> AffineMap:
     """Return one update of SGHMC, on (theta, v) if the momentum is carried, else on theta."""
     p = model.H.shape[1]
-    pull, push = _scaled_gradient(model, weight)
+    P = _diagonal(diagonal, p)
+    pull, push = (P @ part for part in _scaled_gradient(model, weight))
     eye, zero = np.eye(p), np.zeros((p, p))
     if momentum == "none":
         noise = 2 * friction * model.ratio
-        return _in_turn(AffineMap(eye - e * pull, e * push, noise * e * eye) for e in step_sizes)
+        return _in_turn(AffineMap(eye - e * pull, e * push, noise * e * P) for e in step_sizes)
 
     def iteration(eps: float) -> AffineMap:
         velocity = np.hstack([-eps / 2 * pull, (1 - friction) * eye])
         position = velocity + np.hstack([eye, zero])
-        noise = friction * model.ratio * eps * np.block([[eye, eye], [eye, eye]])
+        noise = friction * model.ratio * eps * np.block([[P, P], [P, P]])
         kick = np.concatenate([eps / 2 * push, eps / 2 * push])
         return AffineMap(np.vstack([position, velocity]), kick, noise)
 
@@ -185,10 +195,12 @@ def lktd_update(
     alpha: float,
     latent: Latent,
     weight: float = 1.0,
+    diagonal: Matrix | None = None,
 ) -> AffineMap:
-    """Return one update of LKTD on theta."""
+    """Return one update of LKTD on theta; a preconditioner leaves xi alone."""
     n, p = model.H.shape
     H, variance, ratio = model.H, model.observation_sd**2, model.ratio
+    P = _diagonal(diagonal, p)
     precision = weight / (alpha * variance)
     prior_pull = ratio / model.prior_sd**2 * np.eye(p)
 
@@ -200,9 +212,9 @@ def lktd_update(
         push = precision * alpha * H.T @ model.r
         return _in_turn(
             AffineMap(
-                np.eye(p) - eps / 2 * pull,
-                eps / 2 * push,
-                eps * ratio * np.eye(p) + (eps / 2 * precision) ** 2 * draw * H.T @ H,
+                np.eye(p) - eps / 2 * P @ pull,
+                eps / 2 * P @ push,
+                eps * ratio * P + (eps / 2 * precision) ** 2 * draw * P @ H.T @ H @ P,
             )
             for eps in step_sizes
         )
@@ -210,13 +222,12 @@ def lktd_update(
     def iteration(eps: float) -> AffineMap:
         drift = np.block(
             [
-                [-(prior_pull + precision * H.T @ H), precision * H.T],
+                [-P @ (prior_pull + precision * H.T @ H), precision * P @ H.T],
                 [ratio * precision * H, -ratio * precision * np.eye(n)],
             ]
         )
-        forecast = AffineMap(
-            np.eye(p + n) + eps / 2 * drift, np.zeros(p + n), eps * ratio * np.eye(p + n)
-        )
+        noise = eps * ratio * block_diag(P, np.eye(n))
+        forecast = AffineMap(np.eye(p + n) + eps / 2 * drift, np.zeros(p + n), noise)
         return forecast.then(_kalman_analysis(model, eps, alpha))
 
     restart = AffineMap(
@@ -262,6 +273,10 @@ def lktd_effective_variance(
         forget = 1 - eps / 2 * ratio * weight / (alpha * variance)
         share = (1 - gain) * forget * share + gain
     return alpha * variance * sum(step_sizes) / (felt * weight)
+
+
+def _diagonal(diagonal: Matrix | None, p: int) -> Matrix:
+    return np.eye(p) if diagonal is None else np.diag(diagonal)
 
 
 def _scaled_gradient(model: LinearGaussian, weight: float) -> tuple[Matrix, Matrix]:

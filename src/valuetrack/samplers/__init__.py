@@ -12,7 +12,9 @@ from valuetrack.samplers.ktd import ktd
 from valuetrack.samplers.lktd import lktd, lktd_prototype
 from valuetrack.samplers.sghmc import sghmc
 from valuetrack.samplers.sgld import sgld
+from valuetrack.samplers.units import Estimated, Preconditioner, fixed, rmsprop
 
 __all__ = [
-    "Info", "Sampler", "adam", "akq", "kova", "ktd", "lktd", "lktd_prototype", "sghmc", "sgld",
+    "Estimated", "Info", "Preconditioner", "Sampler", "adam", "akq", "fixed", "kova", "ktd",
+    "lktd", "lktd_prototype", "rmsprop", "sghmc", "sgld",
 ]  # fmt: skip

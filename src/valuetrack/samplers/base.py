@@ -52,10 +52,11 @@ class Sampler(NamedTuple):
 
 
 class ChainState(NamedTuple):
-    """The state of a sampler that needs nothing but its current sample."""
+    """The state of a sampler: its current sample, and what it knows of its own units."""
 
     params: Params
     updates: Array
+    units: Tree = ()
 
 
 def init_chain(params: Params) -> ChainState:
@@ -98,10 +99,12 @@ def scaled_posterior_gradient(
     observed: Array,
     *,
     count: Array,
-    ratio: float,
-    precision: float,
-) -> tuple[Params, Array]:
-    r"""Return :math:`\frac{n}{N} \nabla_\theta \log \pi(\theta \mid z_t)` and the residual.
+    ratio: Scalar,
+    precision: Scalar,
+) -> tuple[Params, Params, Array]:
+    r"""Return :math:`\frac{n}{N} \nabla_\theta \log \pi(\theta \mid z_t)`, and more.
+
+    The second is the likelihood's part of it, the third the residual.
 
     .. math:: \frac{n}{N} \nabla \log \pi(\theta) + \text{precision} \cdot
               \nabla_\theta h(x_t; \theta)\,(r_t - h(x_t; \theta))
@@ -114,7 +117,7 @@ def scaled_posterior_gradient(
     (likelihood_gradient,) = pull_back((precision * residual).astype(predicted.dtype))
     prior_gradient = prior.gradient(params, count)
     gradient = jax.tree.map(lambda a, b: ratio * a + b, prior_gradient, likelihood_gradient)
-    return gradient, residual
+    return gradient, likelihood_gradient, residual
 
 
 def make_info(step_size: Scalar, residual: Array, *state: Tree) -> Info:

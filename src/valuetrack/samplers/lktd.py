@@ -10,7 +10,6 @@ linear, :math:`r = H\varphi + v` with :math:`H = (0, I)`, so that the Kalman gai
 
 from __future__ import annotations
 
-import math
 from typing import Literal, get_args
 
 import jax
@@ -23,12 +22,15 @@ from valuetrack.samplers.base import (
     ChainState,
     Info,
     Sampler,
+    as_arrays,
     check_choice,
+    check_positive,
     check_sampler_options,
     gaussian_like,
     init_chain,
     make_info,
 )
+from valuetrack.samplers.units import Estimated, Preconditioner, UnitsState, find_units
 from valuetrack.schedules import Schedule, as_schedule, inner_decay
 from valuetrack.types import Array, Params, Scalar, Tree
 
@@ -40,9 +42,11 @@ def lktd(
     measurement: Measurement,
     prior: Prior,
     *,
-    step_size: float | Schedule,
-    pseudo_population: float,
-    observation_sd: float,
+    step_size: float | Schedule | None = None,
+    learning_rate: float | Schedule | None = None,
+    pseudo_population: float | Schedule,
+    observation_sd: float | Estimated,
+    preconditioner: Preconditioner | None = None,
     latent: Latent = "restart",
     alpha: float = 0.9,
     inner_iterations: int = 5,
@@ -61,10 +65,17 @@ def lktd(
         h and :math:`\pi(\theta)`.
     step_size
         :math:`\epsilon_t`, a number or a schedule of the update count.
+    learning_rate
+        In its place, :math:`\ell_t` with :math:`\epsilon_t = 2\ell_t\sigma^2/n`.
     pseudo_population
-        :math:`\mathcal N`; the likelihood of the batch of n counts :math:`\mathcal N/n` times.
+        :math:`\mathcal N`, a number or a schedule; the likelihood of the batch of n counts
+        :math:`\mathcal N/n` times.
     observation_sd
-        :math:`\sigma`.
+        :math:`\sigma`, or ``"estimated"`` from the residuals; see
+        :func:`~valuetrack.samplers.units.find_units`.
+    preconditioner
+        P, which gives every parameter a step :math:`\epsilon P` of its own, and leaves
+        :math:`\xi` alone.
     alpha
         The share of the observation variance between h and :math:`\xi`, in (0, 1).
     inner_iterations, inner_power
@@ -83,48 +94,63 @@ def lktd(
         the variance :math:`\frac{n}{\mathcal N}\alpha(1-\alpha)\sigma^2` that belongs to a
         likelihood counted :math:`\mathcal N/n` times: the same limit, nearer at any step.
     """
-    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
+    check_positive(likelihood_weight=likelihood_weight)
     check_choice("latent", latent, get_args(Latent))
     if not 0 < alpha < 1:
         raise ValueError(f"alpha splits the observation variance, so 0 < alpha < 1, not {alpha}.")
-    step_at = as_schedule(step_size)
+    units = find_units(
+        step_size=step_size,
+        learning_rate=learning_rate,
+        pseudo_population=pseudo_population,
+        observation_sd=observation_sd,
+        preconditioner=preconditioner,
+    )
     shrink = inner_decay(inner_iterations, inner_power)
-    precision = likelihood_weight / (alpha * observation_sd**2)
-    analysis_variance = 2 * (1 - alpha) * observation_sd**2  # R_t
+
+    def init(params: Params) -> ChainState:
+        params = as_arrays(params)
+        return ChainState(params, jnp.int32(0), units.init(params))
 
     def step(key: Array, state: ChainState, data: Tree) -> tuple[ChainState, Info]:
         observed = measurement.observe(state.params, data)  # r_t
-        ratio = observed.shape[0] / pseudo_population  # n / N
+        batch = units.of_batch(state.units, state.updates, observed.shape[0])
+        ratio = batch.ratio  # n / N
+        precision = likelihood_weight / (alpha * batch.variance)
+        analysis_variance = 2 * (1 - alpha) * batch.variance  # R_t
 
-        def iterate(phi: tuple[Params, Array], inputs: tuple[Array, Array]) -> Tree:
-            theta, xi = phi
+        def iterate(phi: tuple[Params, Array, UnitsState], inputs: tuple[Array, Array]) -> Tree:
+            theta, xi, known = phi
             key_k, eps = inputs
             h, pull_back = jax.vjp(lambda params: measurement.predict(params, data), theta)
             w_theta, w_xi, v = gaussian_like(key_k, (theta, h, h))
             if latent != "restart":
-                xi = conditional_latent(h, observed, w_xi, ratio)
+                xi = conditional_latent(h, observed, w_xi, ratio, precision)
             (likelihood_gradient,) = pull_back((precision * (xi - h)).astype(h.dtype))
             prior_gradient = prior.gradient(theta, state.updates)
+            known, steps = units.steps(known, likelihood_gradient, batch, eps)
 
-            theta = forecast(theta, prior_gradient, likelihood_gradient, w_theta, eps, ratio)
+            theta = forecast(theta, prior_gradient, likelihood_gradient, w_theta, steps, ratio)
             if latent == "restart":
                 xi = xi - eps / 2 * ratio * precision * (xi - h) + jnp.sqrt(eps * ratio) * w_xi
                 v = jnp.sqrt(ratio * analysis_variance) * v
                 xi = analysis(xi, observed, v, eps, analysis_variance)
-            return (theta, xi.astype(observed.dtype)), observed - h
+            return (theta, xi.astype(observed.dtype), known), observed - h
 
-        eps_t = step_at(state.updates)
-        inputs = (jax.random.split(key, inner_iterations), jnp.asarray(eps_t * shrink))
-        (params, _), residuals = jax.lax.scan(iterate, (state.params, observed), inputs)
-        info = make_info(eps_t, residuals[0], residuals[-1], params)
-        return ChainState(params, state.updates + 1), info
+        inputs = (jax.random.split(key, inner_iterations), jnp.asarray(batch.step * shrink))
+        begin = (state.params, observed, state.units)
+        (params, _, known), residuals = jax.lax.scan(iterate, begin, inputs)
+        info = make_info(batch.step, residuals[0], residuals[-1], params)
+        known = units.learn(known, residuals[0])
+        return ChainState(params, state.updates + 1, known), info
 
-    def conditional_latent(h: Array, observed: Array, noise: Array, ratio: float) -> Array:
+    def conditional_latent(
+        h: Array, observed: Array, noise: Array, ratio: Scalar, precision: Scalar
+    ) -> Array:
         temperature = ratio if latent == "conditional_tempered" else 1.0
-        sd = math.sqrt(temperature * (1 - alpha) / precision)
+        sd = jnp.sqrt(temperature * (1 - alpha) / precision)
         return alpha * observed + (1 - alpha) * h + sd * noise
 
-    return Sampler(init_chain, step)
+    return Sampler(init, step)
 
 
 def forecast(
@@ -132,8 +158,8 @@ def forecast(
     prior_gradient: Params,
     likelihood_gradient: Params,
     noise: Params,
-    eps: Scalar,
-    ratio: float,
+    steps: Params,
+    ratio: Scalar,
 ) -> Params:
     r"""Take the Langevin step of :math:`\theta` under the split model.
 
@@ -141,16 +167,18 @@ def forecast(
               \left[\frac{n}{\mathcal N} \nabla \log \pi(\theta)
               + \frac{1}{\alpha\sigma^2} \nabla_\theta h\,(\xi - h)\right] + \tilde w,
               \quad \tilde w \sim N\left(0, \frac{n}{\mathcal N} \epsilon I\right)
+
+    ``steps`` has a step :math:`\epsilon` for each parameter, or one for each array.
     """
 
-    def leaf(p: Array, prior: Array, likelihood: Array, w: Array) -> Array:
+    def leaf(p: Array, prior: Array, likelihood: Array, w: Array, eps: Array) -> Array:
         moved = p + eps / 2 * (ratio * prior + likelihood) + jnp.sqrt(eps * ratio) * w
         return jnp.astype(moved, p.dtype)
 
-    return jax.tree.map(leaf, theta, prior_gradient, likelihood_gradient, noise)
+    return jax.tree.map(leaf, theta, prior_gradient, likelihood_gradient, noise, steps)
 
 
-def analysis(xi: Array, observed: Array, noise: Array, eps: Scalar, variance: float) -> Array:
+def analysis(xi: Array, observed: Array, noise: Array, eps: Scalar, variance: Scalar) -> Array:
     r"""Take the Kalman step of :math:`\xi` towards the observation.
 
     .. math:: \xi^a = \xi^f + \frac{\epsilon}{\epsilon + R}\,(r - \xi^f - v), \qquad
@@ -200,7 +228,7 @@ def lktd_prototype(
             return measurement.predict(unravel(flat), data)
 
         w, v = gaussian_like(key, (theta, observed))
-        theta_f = forecast(theta, prior_gradient, jnp.zeros_like(theta), w, eps, ratio)
+        theta_f = forecast(theta, prior_gradient, jnp.zeros_like(theta), w, jnp.asarray(eps), ratio)
         H = jax.jacrev(predict)(theta)
         innovation = observed - predict(theta_f) - jnp.sqrt(ratio * variance) * v
         innovation_covariance = eps * H @ H.T + variance * jnp.eye(H.shape[0], dtype=H.dtype)

@@ -17,12 +17,13 @@ from valuetrack.samplers.base import (
     Sampler,
     as_arrays,
     check_choice,
-    check_sampler_options,
+    check_positive,
     gaussian_like,
     make_info,
     scaled_posterior_gradient,
 )
-from valuetrack.schedules import Schedule, as_schedule, inner_decay
+from valuetrack.samplers.units import Estimated, Preconditioner, UnitsState, find_units
+from valuetrack.schedules import Schedule, inner_decay
 from valuetrack.types import Array, Params, Tree
 
 Momentum = Literal["carried", "restarted", "none"]
@@ -35,15 +36,18 @@ class SGHMCState(NamedTuple):
     params: Params
     updates: Array
     velocity: Params
+    units: Tree = ()
 
 
 def sghmc(
     measurement: Measurement,
     prior: Prior,
     *,
-    step_size: float | Schedule,
-    pseudo_population: float,
-    observation_sd: float,
+    step_size: float | Schedule | None = None,
+    learning_rate: float | Schedule | None = None,
+    pseudo_population: float | Schedule,
+    observation_sd: float | Estimated,
+    preconditioner: Preconditioner | None = None,
     friction: float = 0.1,
     momentum: Momentum = "carried",
     inner_iterations: int = 5,
@@ -70,53 +74,63 @@ def sghmc(
         (0.31 for :math:`\mathcal K = 5, a = 0.1`). ``"none"`` begins every iteration with
         :math:`v = 0`, takes the full step :math:`\epsilon` and noise of variance
         :math:`2 a \frac{n}{\mathcal N}\epsilon`: the reference form, SGLD at the temperature a.
-    measurement, prior, step_size, pseudo_population, observation_sd, inner_iterations, \
-    inner_power, likelihood_weight
+    measurement, prior, step_size, learning_rate, pseudo_population, observation_sd, \
+    preconditioner, inner_iterations, inner_power, likelihood_weight
         As in :func:`~valuetrack.samplers.sgld.sgld`.
     """
-    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
+    check_positive(likelihood_weight=likelihood_weight)
     check_choice("momentum", momentum, get_args(Momentum))
     if not 0 < friction <= 1:
         raise ValueError(f"friction must lie in (0, 1], not {friction}.")
-    step_at = as_schedule(step_size)
+    units = find_units(
+        step_size=step_size,
+        learning_rate=learning_rate,
+        pseudo_population=pseudo_population,
+        observation_sd=observation_sd,
+        preconditioner=preconditioner,
+    )
     shrink = inner_decay(inner_iterations, inner_power)
-    precision = likelihood_weight / observation_sd**2
     # The reference form takes twice the step, which doubles both drift and noise variance.
     drift = 1.0 if momentum == "none" else 0.5
     keep = 0.0 if momentum == "none" else 1.0 - friction
 
     def init(params: Params) -> SGHMCState:
         params = as_arrays(params)
-        return SGHMCState(params, jnp.int32(0), jax.tree.map(jnp.zeros_like, params))
+        at_rest = jax.tree.map(jnp.zeros_like, params)
+        return SGHMCState(params, jnp.int32(0), at_rest, units.init(params))
 
     def step(key: Array, state: SGHMCState, data: Tree) -> tuple[SGHMCState, Info]:
         observed = measurement.observe(state.params, data)
-        ratio = observed.shape[0] / pseudo_population  # n / N
+        batch = units.of_batch(state.units, state.updates, observed.shape[0])
+        ratio = batch.ratio  # n / N
+        precision = likelihood_weight / batch.variance
         velocity = state.velocity
         if momentum != "carried":
             velocity = jax.tree.map(jnp.zeros_like, velocity)
 
-        def iterate(chain: tuple[Params, Params], inputs: tuple[Array, Array]) -> Tree:
-            theta, velocity = chain
+        def iterate(chain: tuple[Params, Params, UnitsState], inputs: tuple[Array, Array]) -> Tree:
+            theta, velocity, known = chain
             key_k, eps = inputs
-            gradient, residual = scaled_posterior_gradient(
+            gradient, of_likelihood, residual = scaled_posterior_gradient(
                 measurement, prior, theta, data, observed,
                 count=state.updates, ratio=ratio, precision=precision,
             )  # fmt: skip
             noise = gaussian_like(key_k, theta)
-            noise_sd = jnp.sqrt(2 * drift * friction * eps * ratio)
+            known, steps = units.steps(known, of_likelihood, batch, eps)
 
-            def accelerate(v: Array, g: Array, w: Array) -> Array:
+            def accelerate(v: Array, g: Array, w: Array, eps: Array) -> Array:
+                noise_sd = jnp.sqrt(2 * drift * friction * eps * ratio)
                 return (keep * v + drift * eps * g + noise_sd * w).astype(v.dtype)
 
-            velocity = jax.tree.map(accelerate, velocity, gradient, noise)
-            return (jax.tree.map(jnp.add, theta, velocity), velocity), residual
+            velocity = jax.tree.map(accelerate, velocity, gradient, noise, steps)
+            return (jax.tree.map(jnp.add, theta, velocity), velocity, known), residual
 
-        eps_t = step_at(state.updates)
-        inputs = (jax.random.split(key, inner_iterations), jnp.asarray(eps_t * shrink))
-        (params, velocity), residuals = jax.lax.scan(iterate, (state.params, velocity), inputs)
-        info = make_info(eps_t, residuals[0], residuals[-1], params)
-        return SGHMCState(params, state.updates + 1, velocity), info
+        inputs = (jax.random.split(key, inner_iterations), jnp.asarray(batch.step * shrink))
+        begin = (state.params, velocity, state.units)
+        (params, velocity, known), residuals = jax.lax.scan(iterate, begin, inputs)
+        info = make_info(batch.step, residuals[0], residuals[-1], params)
+        known = units.learn(known, residuals[0])
+        return SGHMCState(params, state.updates + 1, velocity, known), info
 
     return Sampler(init, step)
 

@@ -11,13 +11,14 @@ from valuetrack.samplers.base import (
     ChainState,
     Info,
     Sampler,
-    check_sampler_options,
+    as_arrays,
+    check_positive,
     gaussian_like,
-    init_chain,
     make_info,
     scaled_posterior_gradient,
 )
-from valuetrack.schedules import Schedule, as_schedule, inner_decay
+from valuetrack.samplers.units import Estimated, Preconditioner, UnitsState, find_units
+from valuetrack.schedules import Schedule, inner_decay
 from valuetrack.types import Array, Params, Tree
 
 
@@ -25,9 +26,11 @@ def sgld(
     measurement: Measurement,
     prior: Prior,
     *,
-    step_size: float | Schedule,
-    pseudo_population: float,
-    observation_sd: float,
+    step_size: float | Schedule | None = None,
+    learning_rate: float | Schedule | None = None,
+    pseudo_population: float | Schedule,
+    observation_sd: float | Estimated,
+    preconditioner: Preconditioner | None = None,
     inner_iterations: int = 5,
     inner_power: float = 0.9,
     likelihood_weight: float = 1.0,
@@ -39,36 +42,50 @@ def sgld(
               \tilde w_k \sim N\left(0, \frac{n}{\mathcal N} \epsilon_k I\right)
 
     for :math:`k = 1, \dots, \mathcal K` on one batch, where the likelihood of the batch counts
-    :math:`\mathcal N / n` times in :math:`\pi(\theta \mid z_t)`. The arguments are those of
+    :math:`\mathcal N / n` times in :math:`\pi(\theta \mid z_t)`. With a preconditioner, each
+    parameter has a step :math:`\epsilon_k P` of its own. The arguments are those of
     :func:`~valuetrack.samplers.lktd.lktd`; ``likelihood_weight`` is a factor on the gradient of
     the log-likelihood.
     """
-    check_sampler_options(step_size, pseudo_population, observation_sd, likelihood_weight)
-    step_at = as_schedule(step_size)
+    check_positive(likelihood_weight=likelihood_weight)
+    units = find_units(
+        step_size=step_size,
+        learning_rate=learning_rate,
+        pseudo_population=pseudo_population,
+        observation_sd=observation_sd,
+        preconditioner=preconditioner,
+    )
     shrink = inner_decay(inner_iterations, inner_power)
-    precision = likelihood_weight / observation_sd**2
+
+    def init(params: Params) -> ChainState:
+        params = as_arrays(params)
+        return ChainState(params, jnp.int32(0), units.init(params))
 
     def step(key: Array, state: ChainState, data: Tree) -> tuple[ChainState, Info]:
         observed = measurement.observe(state.params, data)
-        ratio = observed.shape[0] / pseudo_population  # n / N
+        batch = units.of_batch(state.units, state.updates, observed.shape[0])
+        ratio = batch.ratio  # n / N
+        precision = likelihood_weight / batch.variance
 
-        def iterate(theta: Params, inputs: tuple[Array, Array]) -> tuple[Params, Array]:
-            gradient, residual = scaled_posterior_gradient(
+        def iterate(chain: tuple[Params, UnitsState], inputs: tuple[Array, Array]) -> Tree:
+            theta, known = chain
+            key_k, eps = inputs
+            gradient, of_likelihood, residual = scaled_posterior_gradient(
                 measurement, prior, theta, data, observed,
                 count=state.updates, ratio=ratio, precision=precision,
             )  # fmt: skip
-            key_k, eps = inputs
             noise = gaussian_like(key_k, theta)
+            known, steps = units.steps(known, of_likelihood, batch, eps)
 
-            def move(p: Array, g: Array, w: Array) -> Array:
+            def move(p: Array, g: Array, w: Array, eps: Array) -> Array:
                 return (p + eps / 2 * g + jnp.sqrt(eps * ratio) * w).astype(p.dtype)
 
-            return jax.tree.map(move, theta, gradient, noise), residual
+            return (jax.tree.map(move, theta, gradient, noise, steps), known), residual
 
-        eps_t = step_at(state.updates)
-        inputs = (jax.random.split(key, inner_iterations), jnp.asarray(eps_t * shrink))
-        params, residuals = jax.lax.scan(iterate, state.params, inputs)
-        info = make_info(eps_t, residuals[0], residuals[-1], params)
-        return ChainState(params, state.updates + 1), info
+        inputs = (jax.random.split(key, inner_iterations), jnp.asarray(batch.step * shrink))
+        (params, known), residuals = jax.lax.scan(iterate, (state.params, state.units), inputs)
+        info = make_info(batch.step, residuals[0], residuals[-1], params)
+        known = units.learn(known, residuals[0])
+        return ChainState(params, state.updates + 1, known), info
 
-    return Sampler(init_chain, step)
+    return Sampler(init, step)

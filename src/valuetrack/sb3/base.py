@@ -16,6 +16,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, Schedule
 from stable_baselines3.common.utils import LinearSchedule
 
+from valuetrack.agents.sampling import one_step
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.estimate import Estimate
 from valuetrack.replay import host_transitions
@@ -53,7 +54,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         Accepted and not used: the arrays are JAX's, which chooses its own device.
     **options
         Those of the sampler, with the names and defaults of valuetrack's own class:
-        ``step_size`` (a number or a schedule), ``pseudo_population``, ``prior_sd``, ``init``,
+        ``learning_rate`` or ``step_size`` (numbers or schedules), ``pseudo_population``, ``init``,
         ``double``, ..., and ``samples`` and ``thinning`` for the pool behind :meth:`posterior`.
 
     Examples
@@ -111,8 +112,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         self.algorithm = self.agent.name
         defaults = option_defaults(self.agent.options_type)
         check_names(options, defaults, type(self).__name__)
-        # One attribute each, so that SB3 saves them and `load(path, step_size=...)` changes them.
-        self.__dict__.update(defaults | options)
+        own = defaults | one_step(options)
         super().__init__(
             **given,
             learning_rate=0.0,  # there is no optimiser
@@ -122,6 +122,8 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
             sde_support=False,
             supported_action_spaces=(spaces.Discrete,),
         )
+        # One attribute each, so that SB3 saves them and `load(path, step_size=...)` changes them.
+        self.__dict__.update(own)
         self.target_update_interval = target_update_interval
         self.exploration_fraction = exploration_fraction
         self.exploration_initial_eps = exploration_initial_eps
@@ -215,7 +217,14 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         known = {*own, *inspect.signature(OffPolicyAlgorithm.load).parameters}
         names = option_defaults(cls.agent.options_type)
         check_names(kwargs.keys() - known, names, cls.__name__, only_mistakes=True)
-        model = super().load(path, env, *args, **kwargs)
+        if kwargs.get("custom_objects"):  # the zoo replaces rates that it cannot read by zeros
+            replaced = kwargs["custom_objects"]
+            kwargs["custom_objects"] = {
+                name: value
+                for name, value in replaced.items()
+                if name != "learning_rate" or value != 0.0
+            }
+        model = super().load(path, env, *args, **one_step(kwargs))
         if kwargs.get("seed") is not None:
             model.set_random_seed(kwargs["seed"])
         return model
@@ -239,6 +248,10 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
                 UserWarning,
                 stacklevel=2,
             )
+
+    def _setup_lr_schedule(self) -> None:
+        """Give SB3 the schedule of an optimiser that is not there; the sampler has its own."""
+        self.lr_schedule = LinearSchedule(0.0, 0.0, 1.0)
 
     def _check_options(self) -> None:
         """Refuse what SB3 would accept but cannot work, and files of another algorithm."""

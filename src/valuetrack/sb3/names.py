@@ -33,7 +33,6 @@ NAMED_BY_SB3 = {
 """The options of valuetrack's agents that are not keywords here, and what replaces them."""
 ELSEWHERE = {
     **NAMED_BY_SB3,
-    "learning_rate": "a sampler has a step_size",
     "seeds": "train one model per seed, or use valuetrack's own class",
 }
 SHARES = ("gamma", "exploration_fraction", "exploration_initial_eps", "exploration_final_eps")

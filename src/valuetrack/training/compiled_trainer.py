@@ -25,7 +25,7 @@ from valuetrack.training.trainer import (
     read_trace,
 )
 from valuetrack.training.update import Learned
-from valuetrack.types import NDArray
+from valuetrack.types import NDArray, Transition
 
 TRACKED_UPDATES = 1_000
 """For how many updates tracked values stay on the device."""
@@ -112,6 +112,13 @@ class CompiledTrainer(Trainer):
         slots = np.arange(before, self.clock.updates) % self.loop.room
         values = np.concatenate([np.asarray(state.values) for state in self._states])
         return np.moveaxis(values[:, slots], 0, 1)
+
+    def memory(self, index: int) -> Transition:
+        """Return the transitions that a seed remembers, (n, ...), in NumPy; not to be changed."""
+        group, place = self._groups.locate(index)
+        ring, filled = self.loop.ring, self.loop.ring.filled(self.clock.remembered)
+        rows = jax.tree.map(lambda leaf: np.asarray(leaf)[place], self._states[group].replay)
+        return ring.unpack(jax.tree.map(lambda leaf: leaf[:filled], rows))
 
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
         """Return all that goes into a model file, with or without the replay memory."""

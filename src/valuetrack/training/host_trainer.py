@@ -131,6 +131,11 @@ class HostTrainer(Trainer):
                 self.trace = self.trace.plus(squared_residual=_whole(residuals), learning=1)
         return self._stack([values for _, values in results])
 
+    def memory(self, index: int) -> Transition:
+        """Return the transitions that a seed remembers, (n, ...); not to be changed."""
+        filled = int(self.replay.filled[index])
+        return Transition(*(ring[index, :filled] for ring in self.replay.rows))
+
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
         """Return all that goes into a model file: everything but the environments."""
         memory = self.replay.arrays() if replay else {}

@@ -141,6 +141,15 @@ class Groups:
             for begin, end in itertools.pairwise(ends)
         ]
 
+    def locate(self, index: int) -> tuple[int, int]:
+        """Return in which group a seed is, and at which place there."""
+        place = index
+        for group, size in enumerate(self.sizes):
+            if place < size:
+                return group, place
+            place -= size
+        raise IndexError(f"There are {sum(self.sizes)} seeds, so none has the index {index}.")
+
     @staticmethod
     def join(parts: Sequence[OneTree]) -> OneTree:
         """Put the groups' parts together again."""

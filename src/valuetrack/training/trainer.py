@@ -25,7 +25,7 @@ from valuetrack.replay import Layout
 from valuetrack.schedules import Schedule
 from valuetrack.training.seed_groups import groups_for
 from valuetrack.training.update import Learned
-from valuetrack.types import AnyArray, NDArray
+from valuetrack.types import AnyArray, NDArray, Transition
 
 LEARNED, CLOCK, TRACE = "learned", "clock", "trace"
 """What the names of saved arrays begin with."""
@@ -186,12 +186,9 @@ class Trainer(ABC):
 
     def member(self, index: int) -> Learned:
         """Return what one of the seeds has learned."""
-        for part, size in zip(self._parts, self._groups.sizes, strict=True):
-            if index < size:
-                one: Learned = jax.tree.map(lambda leaf, i=index: leaf[i], part)
-                return one
-            index -= size
-        raise IndexError(f"There are {len(self.seeds)} seeds.")
+        group, place = self._groups.locate(index)
+        one: Learned = jax.tree.map(lambda leaf: leaf[place], self._parts[group])
+        return one
 
     def take_trace(self) -> Trace:
         """Return the sums so far, and begin new ones."""
@@ -213,6 +210,13 @@ class Trainer(ABC):
 
         They have the shape (updates, seeds, heads, states, actions). If values are tracked,
         ``cycles`` is at most :attr:`longest_run`.
+        """
+
+    @abstractmethod
+    def memory(self, index: int) -> Transition:
+        """Return the transitions that a seed remembers, (n, ...), in NumPy; not to be changed.
+
+        On-policy they are those of the last cycle.
         """
 
     @abstractmethod

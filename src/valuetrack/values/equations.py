@@ -1,0 +1,99 @@
+r"""Sums over transitions: the temporal-difference equation and the noise in it.
+
+The gradients of a transition come in blocks, :math:`J_i = e_{b_i} \otimes f_i` and
+:math:`\gamma_i J'_i = g_i \otimes f'_i`. On the last layer there is one block per action, f are the
+features of a state, and g holds the discounted probabilities of the next action. If all parameters
+are meant there is one block, and f is the gradient itself. Sums over a batch are in single
+precision, those over batches in double.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from valuetrack.types import Floats, Tree
+
+
+class Rows(NamedTuple):
+    """Transitions as rows of the equation: arrays of JAX where they are made, of NumPy in sums."""
+
+    block: Tree
+    """b, (n,): the block of the action taken."""
+    now: Tree
+    """f, (n, k)."""
+    following: Tree
+    """f', (n, k)."""
+    weights: Tree
+    """g, (n, blocks): what each block of the next state counts, discounted."""
+    delta: Tree
+    """The temporal difference, (n,)."""
+    value: Tree
+    """Q(s, a), (n,)."""
+
+
+class Equations(NamedTuple):
+    """Sums over all transitions; p = blocks * k."""
+
+    transitions: int
+    left: Floats
+    """Sum of J (J - gamma J')^T, (p, p)."""
+    right: Floats
+    """Sum of J delta, (p,)."""
+    gradient: float
+    """Sum of |J|^2."""
+    delta: float
+    """Sum of delta^2."""
+    value: float
+    """Sum of Q(s, a)^2."""
+
+    def plus(self, rows: Rows) -> Equations:
+        """Add a batch; the matrices are changed in place."""
+        blocks, k = rows.weights.shape[1], rows.now.shape[1]
+        left = self.left.reshape(blocks, k, blocks, k)
+        right = self.right.reshape(blocks, k)
+        for b in range(blocks):
+            mine = rows.block == b
+            now = rows.now[mine]
+            right[b] += now.T @ rows.delta[mine]
+            left[b, :, b] += now.T @ now
+            for c in range(blocks):
+                counts = mine & (rows.weights[:, c] != 0)
+                ahead = rows.weights[counts, c, None] * rows.following[counts]
+                left[b, :, c] -= rows.now[counts].T @ ahead
+        return self._replace(
+            transitions=self.transitions + len(rows.delta),
+            gradient=self.gradient + _squares(rows.now),
+            delta=self.delta + _squares(rows.delta),
+            value=self.value + _squares(rows.value),
+        )
+
+
+def empty(blocks: int, k: int) -> Equations:
+    """Return sums over nothing."""
+    p = blocks * k
+    return Equations(0, np.zeros((p, p)), np.zeros(p), 0.0, 0.0, 0.0)
+
+
+def after_step(rows: Rows, step: Floats) -> Floats:
+    r"""Return the temporal differences after a step of the parameters, to first order.
+
+    .. math:: \delta_i - (J_i - \gamma_i J'_i)^\top (\theta^* - \theta)
+    """
+    by_block = step.reshape(rows.weights.shape[1], -1)
+    moved = np.sum(rows.now * by_block[rows.block], axis=1)
+    ahead = np.sum(rows.weights * (rows.following @ by_block.T), axis=1)
+    return np.asarray(rows.delta - moved + ahead)
+
+
+def add_noise(noise: Floats, rows: Rows, delta: Floats) -> None:
+    """Add a batch to the sum of delta^2 J J^T, (blocks, k, k): it has no other blocks."""
+    for b in range(len(noise)):
+        mine = rows.block == b
+        scaled = (rows.now[mine] * delta[mine, None]).astype(np.float32)
+        noise[b] += scaled.T @ scaled
+
+
+def _squares(x: Floats) -> float:
+    return float(np.sum(np.square(x, dtype=np.float64)))

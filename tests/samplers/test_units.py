@@ -1,0 +1,194 @@
+"""The units of a sampler: preconditioned laws, learning rates, an estimated sigma, a growing N."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.samplers.support import exact_update, law_of_theta, longest_step, x64
+from valuetrack import priors, samplers
+from valuetrack.checks import linear_gaussian as lg
+from valuetrack.checks.moments import moment_test, run_chains
+
+MODEL = lg.example(8, 3, correlation=0.5, prior_sd=0.4, pseudo_population=32, seed=16)
+DIAGONAL = np.array([1.0, 0.3, 0.6])
+CHAINS = 4096
+ACCEPT, REJECT = 1e-4, 1e-6
+
+CASES: list[tuple[str, float, dict[str, Any]]] = [
+    ("sgld", 0.7, {"inner_iterations": 1}),
+    ("sgld", 0.5, {"inner_iterations": 3}),
+    ("sghmc", 0.4, {"momentum": "carried", "friction": 0.5, "inner_iterations": 2}),
+    ("sghmc", 0.4, {"momentum": "restarted", "friction": 0.3}),
+    ("sghmc", 0.3, {"momentum": "none", "friction": 0.3}),
+    ("lktd", 0.5, {"latent": "restart", "alpha": 0.5, "inner_iterations": 3}),
+    ("lktd", 0.5, {"latent": "conditional", "alpha": 0.5, "inner_iterations": 3}),
+]
+
+
+def build(algorithm: str, model: lg.LinearGaussian = MODEL, **options: Any) -> samplers.Sampler:
+    given = {
+        "pseudo_population": model.pseudo_population,
+        "observation_sd": model.observation_sd,
+        **options,
+    }
+    make = getattr(samplers, algorithm)
+    return make(lg.measurement(), priors.gaussian(model.prior_sd), **given)
+
+
+def p_value(algorithm: str, step: float, options: dict[str, Any], law: lg.AffineMap) -> float:
+    updates = lg.mixing_updates(law, tolerance=1e-5) + 5
+    assert updates < 300
+    with x64():
+        given = samplers.fixed(jnp.asarray(DIAGONAL))
+        sampler = build(algorithm, step_size=step, preconditioner=given, **options)
+        drawn = run_chains(sampler, MODEL, chains=CHAINS, updates=updates, seed=3)
+    return moment_test(drawn, law_of_theta(law, 3)).p_value
+
+
+@pytest.mark.parametrize(("algorithm", "fraction", "options"), CASES)
+def test_the_law_under_a_given_preconditioner_is_exact(algorithm, fraction, options) -> None:
+    step = longest_step(MODEL, fraction)
+    right = exact_update(algorithm, MODEL, step, diagonal=DIAGONAL, **options)
+    assert p_value(algorithm, step, options, right) > ACCEPT
+
+
+def test_noise_with_the_wrong_power_of_the_preconditioner_is_rejected() -> None:
+    step = longest_step(MODEL, 0.7)
+    right = exact_update("sgld", MODEL, step, diagonal=DIAGONAL, inner_iterations=1)
+    for power in (0, 2):
+        wrong = right._replace(Q=step * MODEL.ratio * np.diag(DIAGONAL**power))
+        assert p_value("sgld", step, {"inner_iterations": 1}, wrong) < REJECT
+
+
+def test_preconditioned_small_steps_sample_the_posterior() -> None:
+    step = longest_step(MODEL, 0.01)
+    update = exact_update("sgld", MODEL, step, diagonal=DIAGONAL, inner_iterations=1)
+    law, posterior = law_of_theta(update, 3), lg.posterior(MODEL)
+    np.testing.assert_allclose(law.mean, posterior.mean, rtol=1e-6)
+    np.testing.assert_allclose(law.covariance, posterior.covariance, rtol=0.02, atol=1e-4)
+
+
+def test_rmsprop_near_the_posterior() -> None:
+    """With a long memory its diagonal hardly moves, and the law is that of a given one."""
+    with x64():
+        rmsprop = samplers.rmsprop(decay=0.999, floor=1.0)
+        sampler = build("sgld", learning_rate=0.02, preconditioner=rmsprop, inner_iterations=1)
+        drawn = run_chains(sampler, MODEL, chains=CHAINS, updates=1_500, seed=5)
+    posterior = lg.posterior(MODEL)
+    sd = np.sqrt(np.diag(posterior.covariance))
+    np.testing.assert_allclose(drawn.mean(axis=0), posterior.mean, atol=0.1 * sd.min())
+    np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=0.1)
+
+
+@pytest.mark.parametrize("algorithm", ["lktd", "sgld", "sghmc"])
+def test_a_learning_rate_is_a_step_on_the_mean_gradient(algorithm: str) -> None:
+    rate, n = 0.01, len(MODEL.r)
+    step = 2 * rate * MODEL.observation_sd**2 / n
+    one, other = build(algorithm, learning_rate=rate), build(algorithm, step_size=step)
+    data = (jnp.asarray(MODEL.H), jnp.asarray(MODEL.r))
+    after = [s.step(jax.random.key(0), s.init(jnp.zeros(3)), data)[0].params for s in (one, other)]
+    np.testing.assert_allclose(*after, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1024.0, 2.0**-10])
+@pytest.mark.parametrize("algorithm", ["lktd", "sgld", "sghmc"])
+def test_rmsprop_takes_the_unit_of_the_inputs_out_of_the_step(algorithm, scale) -> None:
+    """Inputs times c, parameters divided by c: the same predictions, whatever c is."""
+
+    def predictions(c: float) -> np.ndarray:
+        model = MODEL._replace(H=c * MODEL.H, prior_sd=MODEL.prior_sd / c)
+        sampler = build(
+            algorithm,
+            model,
+            learning_rate=0.02 / c,
+            preconditioner=samplers.rmsprop(),
+            inner_iterations=1,
+        )
+        data = (jnp.asarray(model.H, jnp.float32), jnp.asarray(model.r, jnp.float32))
+        state = sampler.init(jnp.zeros(3))
+        for key in jax.random.split(jax.random.key(1), 30):
+            state, _ = sampler.step(key, state, data)
+        return np.asarray(data[0] @ state.params)
+
+    np.testing.assert_allclose(predictions(scale), predictions(1.0), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("algorithm", ["lktd", "sgld", "sghmc"])
+def test_the_estimate_of_sigma_is_that_of_the_residuals(algorithm: str) -> None:
+    rng = np.random.default_rng(0)
+    truth, sd = np.array([0.5, -1.0, 0.3]), 0.2
+    sampler = build(algorithm, learning_rate=0.02, observation_sd="estimated")
+    state, step = sampler.init(jnp.zeros(3)), jax.jit(sampler.step)
+    for key in jax.random.split(jax.random.key(2), 3_000):
+        H = rng.normal(size=(50, 3))
+        r = H @ truth + sd * rng.normal(size=50)
+        state, _ = step(key, state, (jnp.asarray(H), jnp.asarray(r)))
+    total, count = state.units.residuals
+    assert np.sqrt(total / count) == pytest.approx(sd, rel=0.1)
+
+
+def test_a_pseudo_population_that_grows() -> None:
+    """N is asked for by the number of updates made; a large N makes little noise."""
+    data = (jnp.asarray(MODEL.H), jnp.asarray(MODEL.r))
+
+    def spread(population: Any, updates: int) -> float:
+        sampler = build("sgld", step_size=1e-3, pseudo_population=population, inner_iterations=1)
+        state = sampler.init(jnp.zeros(3))._replace(updates=jnp.int32(updates))
+        keys = jax.random.split(jax.random.key(0), 500)
+        moved = jax.vmap(lambda key: sampler.step(key, state, data)[0].params)(keys)
+        return float(np.std(np.asarray(moved), axis=0).mean())
+
+    def growing(updates: Any) -> Any:
+        return 32.0 * (1 + updates)
+
+    assert spread(growing, 0) == pytest.approx(spread(32.0, 0))
+    assert spread(growing, 99) == pytest.approx(spread(3200.0, 0), rel=1e-3)
+
+
+def test_parameters_without_gradient_keep_bounded_noise() -> None:
+    """An input that is always zero: the floor bounds how far its parameter wanders."""
+    H = np.concatenate([MODEL.H, np.zeros((len(MODEL.H), 1))], axis=1)
+    data = (jnp.asarray(H, jnp.float32), jnp.asarray(MODEL.r, jnp.float32))
+    spread = {}
+    for floor in (1e-4, 1.0):
+        sampler = build(
+            "sgld", learning_rate=1e-3, preconditioner=samplers.rmsprop(floor=floor),
+            inner_iterations=1,
+        )  # fmt: skip
+        step, state = jax.jit(sampler.step), sampler.init(jnp.zeros(4))
+        path = []
+        for key in jax.random.split(jax.random.key(0), 200):
+            state, _ = step(key, state, data)
+            path.append(np.asarray(state.params))
+        moves = np.diff(np.array(path), axis=0).std(axis=0)
+        spread[floor] = moves[3] / moves[:3].mean()
+    assert spread[1.0] < 3
+    assert spread[1e-4] > 50
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "either a step_size or a learning_rate"),
+        ({"step_size": 1e-3, "learning_rate": 1e-3}, "either a step_size or a learning_rate"),
+        ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
+        ({"step_size": 1e-3, "observation_sd": "guessed"}, "a number or 'estimated'"),
+        ({"step_size": 1e-3, "pseudo_population": 0}, "pseudo_population must be"),
+    ],
+)
+def test_units_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    for algorithm in ("lktd", "sgld", "sghmc"):
+        with pytest.raises(ValueError, match=message):
+            build(algorithm, **options)
+
+
+def test_preconditioners_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="decay must lie"):
+        samplers.rmsprop(decay=1.0)
+    with pytest.raises(ValueError, match="floor must be"):
+        samplers.rmsprop(floor=0.0)

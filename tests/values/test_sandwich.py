@@ -1,0 +1,139 @@
+"""The sandwich against the textbook's formulas, and against many simulated data sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from valuetrack.values import sandwich
+from valuetrack.values.equations import Rows, after_step, empty
+from valuetrack.values.sandwich import Values
+
+GAMMA = 0.8
+MOVES = np.array([[0.1, 0.6, 0.3], [0.3, 0.2, 0.5], [0.2, 0.2, 0.6]])
+"""A Markov reward process of three states; from the last, one step in three is the end."""
+ENDS = np.array([0.0, 0.0, 1 / 3])
+REWARDS = np.array([1.0, -1.0, 0.5])
+NOISE = np.array([0.3, 1.0, 0.6])
+TRUTH = np.linalg.solve(np.eye(3) - GAMMA * (1 - ENDS)[:, None] * MOVES, REWARDS)
+
+
+def process(generator, count):
+    """Simulate transitions from random states, as rows of the equation at the values zero."""
+    state = generator.integers(0, 3, count)
+    after = (generator.random((count, 1)) > np.cumsum(MOVES[state], axis=1)).sum(axis=1)
+    reward = REWARDS[state] + NOISE[state] * generator.standard_normal(count)
+    goes_on = generator.random(count) >= ENDS[state]
+    one_hot = np.eye(3, dtype=np.float32)
+    return Rows(
+        block=np.zeros(count, np.int32),
+        now=one_hot[state],
+        following=one_hot[after],
+        weights=(GAMMA * goes_on[:, None]).astype(np.float32),
+        delta=reward.astype(np.float32),
+        value=np.zeros(count, np.float32),
+    )
+
+
+def coverage(sets, count, factor=1.0):
+    """Return how often 95 % intervals cover each value, with the covariance times a factor."""
+    covered = np.zeros(3)
+    for seed in range(sets):
+        rows = process(np.random.default_rng(seed), count)
+        solution = sandwich.solve(lambda rows=rows: [rows], 1, 3, prior_variance=100.0)
+        mean, sd = solution.change(np.eye(3)), solution.sd(np.eye(3))
+        low, high = Values(mean, np.sqrt(factor) * sd).interval(0.95)
+        covered += (low < TRUTH) & (high > TRUTH)
+    return covered / sets
+
+
+def is_nominal(shares, sets):
+    """Return whether coverage is what 95 % intervals have, but for one time in a thousand."""
+    low, high = stats.binom.ppf([0.0005, 0.9995], sets, 0.95) / sets
+    return (low <= shares).all() and (shares <= high).all()
+
+
+def test_intervals_cover_as_often_as_they_say():
+    assert is_nominal(coverage(400, 600), 400)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_covariance_wrong_by_a_factor_of_two_is_seen(factor):
+    assert not is_nominal(coverage(400, 600, factor), 400)
+
+
+@pytest.mark.parametrize("prior_variance", [0.01, 1e6])
+def test_solution_and_covariance_are_the_textbooks(prior_variance):
+    rows = process(np.random.default_rng(1), 500)
+    f, ahead = rows.now.astype(float), rows.weights * rows.following
+    sigma2 = np.mean(rows.delta.astype(float) ** 2)
+    ridge = sigma2 / prior_variance
+    a = f.T @ (f - ahead) + ridge * np.eye(3)
+    theta = np.linalg.solve(a, f.T @ rows.delta)
+    residual = rows.delta - (f - ahead) @ theta
+    b = (f * residual[:, None] ** 2).T @ f + sigma2 * ridge * np.eye(3)
+    v = np.linalg.inv(a) @ b @ np.linalg.inv(a).T
+
+    parts = [Rows(*(part[i : i + 130] for part in rows)) for i in range(0, 500, 130)]
+    solution = sandwich.solve(lambda: parts, 1, 3, prior_variance)
+    np.testing.assert_allclose(solution.step, theta, rtol=1e-5)
+    np.testing.assert_allclose(solution.covariance(), v, rtol=1e-4)
+    gradients = np.random.default_rng(2).standard_normal((7, 3))
+    expected = np.sqrt(np.einsum("ni,ij,nj->n", gradients, v, gradients))
+    np.testing.assert_allclose(solution.sd(gradients), expected, rtol=1e-4)
+    np.testing.assert_allclose(after_step(rows, theta), residual, atol=1e-5)
+
+
+def test_blocks_are_a_way_to_store_sparse_gradients():
+    generator = np.random.default_rng(3)
+    count, blocks, k = 300, 3, 4
+    block = generator.integers(0, blocks, count)
+    now, following = generator.standard_normal((2, count, k)).astype(np.float32)
+    weights = 0.9 * generator.dirichlet(np.ones(blocks), count).astype(np.float32)
+    delta = generator.standard_normal(count).astype(np.float32)
+    rows = Rows(block, now, following, weights, delta, delta)
+    j = np.einsum("nb,nk->nbk", np.eye(blocks)[block], now).reshape(count, -1)
+    ahead = np.einsum("nb,nk->nbk", weights, following).reshape(count, -1)
+    whole = Rows(0 * block, j, ahead, np.ones((count, 1)), delta, delta)
+
+    sparse = sandwich.solve(lambda: [rows], blocks, k, 1.0)
+    dense = sandwich.solve(lambda: [whole], 1, blocks * k, 1.0)
+    np.testing.assert_allclose(sparse.step, dense.step, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(sparse.covariance(), dense.covariance(), rtol=1e-2, atol=1e-5)
+    np.testing.assert_allclose(sparse.sd(np.eye(12)), dense.sd(np.eye(12)), rtol=1e-3)
+
+
+def test_what_was_never_seen_keeps_the_priors_variance():
+    rows = process(np.random.default_rng(4), 200)
+    seen = rows.now[:, 2] + rows.following[:, 2] == 0
+    few = Rows(*(part[seen] for part in rows))
+    solution = sandwich.solve(lambda: [few], 1, 3, prior_variance=4.0)
+    sd = solution.sd(np.eye(3))
+    np.testing.assert_allclose([solution.step[2], sd[2]], [0.0, 2.0], atol=1e-9)
+    assert (sd[:2] < 1.0).all()
+
+
+def test_rewards_without_noise_have_narrow_intervals_and_no_nan():
+    rows = process(np.random.default_rng(5), 200)
+    state = rows.now.argmax(axis=1)
+    exact = rows._replace(delta=REWARDS[state].astype(np.float32), weights=0 * rows.weights)
+    solution = sandwich.solve(lambda: [exact], 1, 3, prior_variance=1e9)
+    np.testing.assert_allclose(solution.step, REWARDS, rtol=1e-5)
+    assert (solution.sd(np.eye(3)) < 1e-4).all()
+    nothing = exact._replace(delta=0 * exact.delta)
+    solution = sandwich.solve(lambda: [nothing], 1, 3)
+    assert np.isfinite(solution.sd(np.eye(3))).all()
+    assert (solution.step == 0).all()
+
+
+@pytest.mark.parametrize("level", [0, 1, 95, -0.5])
+def test_levels_lie_between_zero_and_one(level):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Values(np.zeros(2), np.ones(2)).interval(level)
+
+
+def test_sums_over_nothing():
+    sums = empty(2, 3)
+    assert sums.left.shape == (6, 6)
+    assert not sums.left.any()
