@@ -12,6 +12,7 @@ A learner knows nothing of environments, replay or files. Every trainer drives i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -91,6 +92,7 @@ def build_learner(
     prepare: Callable[[Array, Tree], Tree] | None = None,
     exploration: Schedule = lambda updates: 0.0,
     following: Following = "greedy",
+    tau: float = 1.0,
 ) -> Learner:
     """Build a learner whose values are a function of the network's outputs.
 
@@ -113,6 +115,8 @@ def build_learner(
         depend on it.
     following
         Which next action the values are of.
+    tau
+        How far the target network moves towards the current parameters when it is refreshed.
     """
 
     def init(key: Array) -> LearnerState:
@@ -151,10 +155,23 @@ def build_learner(
         del key  # these values are not random
         return values_of(state, observations)
 
-    learner = Learner(init, act, update, copy_to_target, values, target_every, heads)
+    refresh = partial(refresh_target, tau=tau)
+    learner = Learner(init, act, update, refresh, values, target_every, heads)
     return learner._replace(following=following)
 
 
-def copy_to_target(state: LearnerState) -> LearnerState:
-    """Return the state with the current parameters in the target network, if it has one."""
-    return state if state.target == () else state._replace(target=state.sampler.params)
+def refresh_target(state: LearnerState, tau: float = 1.0) -> LearnerState:
+    r"""Move the target network towards the current parameters, if there is one.
+
+    .. math:: \theta^- \leftarrow \theta^- + \tau\,(\theta - \theta^-)
+
+    With :math:`\tau = 1` it becomes a copy of them.
+    """
+    if state.target == ():
+        return state
+    if tau == 1.0:
+        return state._replace(target=state.sampler.params)
+    moved = jax.tree.map(
+        lambda old, new: old + tau * (new - old), state.target, state.sampler.params
+    )
+    return state._replace(target=moved)

@@ -33,6 +33,10 @@ Gradient = Literal["semi", "full"]
 """Whether the value of the next state is held constant in the gradient of h."""
 
 
+LONGEST_DISCOUNT = 0.999
+"""Beyond which the scale of values no longer grows with the discount."""
+
+
 class Measurement(NamedTuple):
     """A measurement model over data of any structure.
 
@@ -42,10 +46,14 @@ class Measurement(NamedTuple):
         h(x; theta), differentiable in the parameters.
     observe : (params, data) -> (n,)
         What h is compared with. Evaluated once an update, at the parameters before it.
+    square : (data) -> (n,)
+        The square that values would have, were they sums of independent rewards such as these;
+        ``None`` where nothing is known of their scale.
     """
 
     predict: Callable[[Params, Tree], Array]
     observe: Callable[[Params, Tree], Array]
+    square: Callable[[Tree], Array] | None = None
 
 
 class TargetBatch(NamedTuple):
@@ -79,7 +87,7 @@ def sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
         next_value = select(apply(next_params, data.next_observation), data.next_action)
         return value - data.discount * next_value
 
-    return Measurement(predict, lambda params, data: data.reward)
+    return Measurement(predict, lambda params, data: data.reward, squared_scale)
 
 
 def max_sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
@@ -101,7 +109,7 @@ def max_sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
         best = select(next_q, greedy(next_q, data.next_mask))
         return value - data.discount * best
 
-    return Measurement(predict, lambda params, data: data.reward)
+    return Measurement(predict, lambda params, data: data.reward, squared_scale)
 
 
 def state_value(apply: Apply, gradient: Gradient = "semi") -> Measurement:
@@ -119,7 +127,7 @@ def state_value(apply: Apply, gradient: Gradient = "semi") -> Measurement:
         later = apply(next_params, data.next_observation).reshape(shape)
         return now - data.discount * later
 
-    return Measurement(predict, lambda params, data: data.reward)
+    return Measurement(predict, lambda params, data: data.reward, squared_scale)
 
 
 def q_learning(apply: Apply, *, double: bool = False) -> Measurement:
@@ -193,7 +201,17 @@ def _with_target(
         target = batch.reward + batch.discount * next_value(params, data, target_q)
         return jax.lax.stop_gradient(target)
 
-    return Measurement(predict, observe)
+    return Measurement(predict, observe, lambda data: squared_scale(data.transitions))
+
+
+def squared_scale(data: Transition) -> Array:
+    r"""Return :math:`r^2 / (1 - \gamma^2)` of each transition.
+
+    Its mean is the variance of a discounted sum of independent rewards of mean zero: a scale for
+    values that follows the unit of the rewards. :math:`\gamma` is at most 0.999 here.
+    """
+    gamma = jnp.minimum(jnp.max(data.discount), LONGEST_DISCOUNT)
+    return data.reward**2 / (1.0 - gamma**2)
 
 
 def mean_squared_error(measurement: Measurement) -> Callable[[Params, Tree], Array]:

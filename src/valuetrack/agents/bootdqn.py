@@ -74,6 +74,7 @@ class BootDQN(Agent[BootDQNOptions]):
             optimiser,
             to_values=lambda outputs: jnp.moveaxis(outputs, -2, 0),
             target_every=options.target_every,
+            tau=options.tau,
             heads=heads,
             head_every=options.head_every,
             prepare=bootstrapped_mask(heads, options.mask_probability),

@@ -51,4 +51,4 @@ class DQN(Agent[DQNOptions]):
         network = options.network(task, task.actions)
         measurement = q_learning(network.apply, double=options.double)
         optimiser = options.optimiser(LOSSES[options.loss](measurement))
-        return build_learner(network, optimiser, target_every=options.target_every)
+        return build_learner(network, optimiser, target_every=options.target_every, tau=options.tau)

@@ -81,6 +81,7 @@ class IQN(Agent[IQNOptions]):
             Network(init, lambda params, x: quantiles(params, x, jnp.full((1,), 0.5))),
             optimiser,
             target_every=options.target_every,
+            tau=options.tau,
             prepare=drawn_levels(options.levels, options.target_levels, drawn),
         )
         return learner._replace(act=act, values=values, acting_uniforms=POLICY_UNIFORMS + drawn)

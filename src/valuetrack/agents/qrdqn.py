@@ -56,6 +56,7 @@ class QRDQN(Agent[QRDQNOptions]):
             optimiser,
             to_values=lambda outputs: jnp.mean(outputs, axis=-1)[None],
             target_every=options.target_every,
+            tau=options.tau,
         )
 
 

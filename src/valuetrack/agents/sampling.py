@@ -17,6 +17,7 @@ from valuetrack.api.options import (
     NotNegative,
     Options,
     Positive,
+    PositiveShare,
     Rate,
     Share,
     as_rate,
@@ -34,7 +35,7 @@ from valuetrack.measurement import (
 from valuetrack.networks import InitName, Network
 from valuetrack.priors import Prior
 from valuetrack.samplers.base import Sampler
-from valuetrack.samplers.units import Preconditioner
+from valuetrack.samplers.units import Preconditioner, on_last_layer
 from valuetrack.schedules import Schedule
 from valuetrack.types import Apply, Array, Keywords, Params, Scalar
 
@@ -45,8 +46,12 @@ FOLLOWING: dict[str, Following] = {
     "expected_sarsa": "expected",
 }
 """Which next action the values of each form are of."""
+FIRST_VALUES = 1e-3
+"""How large values begin where their scale is estimated, as a share of He's initialisation."""
 STEPS = ("step_size", "learning_rate")
 """Two words for the step: in the paper's units, and in an optimiser's."""
+WITH_STEP_SIZE: Keywords = {"preconditioner": "none", "value_scale": 1, "tau": 1.0}
+"""What else is the paper's where the step is, unless it is given."""
 
 
 class SamplerOptions(Options):
@@ -54,16 +59,20 @@ class SamplerOptions(Options):
 
     Attributes
     ----------
-    step_size
-        The step epsilon of the sampler: a number, or a schedule such as
-        ``{"schedule": "polynomial", "initial": 1e-5, "power": 0.5}`` (also ``"cyclical"`` with
-        ``cycle_length`` and ``"linear"`` with ``final`` and ``updates``).
     learning_rate
-        In place of ``step_size``, the step on the mean gradient of a batch, as optimisers have it:
-        epsilon is 2 learning_rate sigma^2 / batch_size.
+        The step on the mean gradient of a batch, as optimisers have it: a number, or a schedule
+        such as ``{"schedule": "polynomial", "initial": 1e-3, "power": 0.5}`` (also ``"cyclical"``
+        with ``cycle_length`` and ``"linear"`` with ``final`` and ``updates``).
+    step_size
+        In its place, the paper's epsilon, which is 2 learning_rate sigma^2 / batch_size. With it,
+        ``preconditioner="none"``, ``value_scale=1`` and ``tau=1`` unless they are given: the
+        paper's sampler.
     preconditioner, preconditioner_decay, preconditioner_floor
         ``"rmsprop"`` divides each parameter's step by the root mean square of its past gradients,
         with a floor; see :func:`valuetrack.samplers.rmsprop`. ``"none"`` is the paper's step.
+    value_scale
+        ``"estimated"`` lets the last layer's step and prior follow the scale of the rewards, so
+        that their unit does not matter; 1 is the paper's.
     pseudo_population
         The number N of transitions that the posterior speaks of; ``"data"`` for as many as have
         been seen, up to those that the replay memory holds.
@@ -76,13 +85,13 @@ class SamplerOptions(Options):
         ``prior_phase_in`` updates.
     init
         Also ``"prior"``: the first parameters are a draw from the prior, as in Algorithm 1.
-    form, double, target_every, gradient
-        ``"q_learning"`` compares Q(s, a) with r + gamma max Q of a target network, refreshed
-        every ``target_every`` updates; with ``double``, the network itself chooses the maximising
-        action. ``"sarsa"`` compares Q(s, a) - gamma Q(s', a') with r, differentiated as a
-        ``"semi"`` or ``"full"`` gradient; a' is the action really taken. ``"sarsa_target"`` takes
-        Q(s', a') from the target network, ``"expected_sarsa"`` its mean over the actions of the
-        present epsilon-greedy policy.
+    form, double, target_every, tau, gradient
+        ``"q_learning"`` compares Q(s, a) with r + gamma max Q of a target network, which moves
+        towards the network by the share ``tau`` every ``target_every`` updates; with ``double``,
+        the network itself chooses the maximising action. ``"sarsa"`` compares
+        Q(s, a) - gamma Q(s', a') with r, differentiated as a ``"semi"`` or ``"full"`` gradient; a'
+        is the action really taken. ``"sarsa_target"`` takes Q(s', a') from the target network,
+        ``"expected_sarsa"`` its mean over the actions of the present epsilon-greedy policy.
     inner_iterations, inner_power
         Iterations of an update on its batch, and how fast the step shrinks within it.
     likelihood_weight
@@ -90,22 +99,24 @@ class SamplerOptions(Options):
     """
 
     init: InitName | Literal["prior"] = "he"  # type: ignore[assignment]
-    step_size: Rate | None = 5e-5
-    learning_rate: Rate | None = None
-    preconditioner: Literal["none", "rmsprop"] = "none"
+    learning_rate: Rate | None = 1e-3
+    step_size: Rate | None = None
+    preconditioner: Literal["none", "rmsprop"] = "rmsprop"
     preconditioner_decay: Share = default_of(samplers.rmsprop, "decay")
     preconditioner_floor: Positive = default_of(samplers.rmsprop, "floor")
-    pseudo_population: Positive | Literal["data"] = 20_000.0
-    observation_sd: Positive | samplers.Estimated = 1.0
-    prior_sd: Positive | Literal["he"] = 1.0
+    value_scale: Literal[1] | samplers.Estimated = "estimated"
+    pseudo_population: Positive | Literal["data"] = "data"
+    observation_sd: Positive | samplers.Estimated = "estimated"
+    prior_sd: Positive | Literal["he"] = "he"
     prior_narrow_sd: Positive | None = None
     prior_wide_weight: Share = default_of(priors.gaussian_mixture, "wide_weight")
     prior_phase_in: CountOrZero = default_of(priors.gaussian_mixture, "phase_in")
     form: Literal["q_learning", "sarsa", "sarsa_target", "expected_sarsa"] = "q_learning"
     double: bool = default_of(q_learning, "double")
-    target_every: Count = 50
+    target_every: Count = 1
+    tau: PositiveShare = 0.01
     gradient: Gradient = default_of(sarsa, "gradient")
-    inner_iterations: Count = default_of(samplers.lktd, "inner_iterations")
+    inner_iterations: Count = 1
     inner_power: NotNegative = default_of(samplers.lktd, "inner_power")
     likelihood_weight: Positive = default_of(samplers.lktd, "likelihood_weight")
 
@@ -148,14 +159,19 @@ class SamplerOptions(Options):
 
     def network(self, task: Task, outputs: int | tuple[int, ...]) -> Network:
         """Build the network for a task; its first parameters may be drawn from the prior."""
-        if self.init != "prior":
-            return super().network(task, outputs)
-        drawn = self.model_copy(update={"init": "he"}).network(task, outputs)
+        shaped = self.model_copy(update={"init": "he"}) if self.init == "prior" else self
+        drawn = Options.network(shaped, task, outputs)
         prior = self.prior()
 
         def init(key: Array) -> Params:
-            shapes_key, sample_key = jax.random.split(key)
-            return prior.sample(sample_key, drawn.init(shapes_key))
+            if self.init == "prior":
+                shapes_key, sample_key = jax.random.split(key)
+                return prior.sample(sample_key, drawn.init(shapes_key))
+            params = drawn.init(key)
+            if self.value_scale == 1:
+                return params
+            # Values begin near zero, whatever their scale will turn out to be.
+            return on_last_layer(lambda leaf: FIRST_VALUES * leaf, params)
 
         return Network(init, drawn.apply)
 
@@ -172,6 +188,8 @@ def one_step(given: Keywords) -> Keywords:
     --------
     >>> one_step({"learning_rate": 1e-3, "step_size": None})
     {'learning_rate': 0.001, 'step_size': None}
+    >>> one_step({"step_size": 1e-5, "tau": 0.5})["value_scale"]
+    1
     """
     said = [name for name in STEPS if given.get(name) is not None]
     if len(said) > 1:
@@ -179,6 +197,8 @@ def one_step(given: Keywords) -> Keywords:
     others = {name: value for name, value in given.items() if name not in STEPS}
     if not said:
         return others
+    if said == ["step_size"]:
+        others = {**WITH_STEP_SIZE, **others}
     return {**others, said[0]: given[said[0]], **{n: None for n in STEPS if n != said[0]}}
 
 
@@ -202,6 +222,7 @@ def sampling_learner(
         network,
         build_chain(sampler, forms[options.form](network.apply), options, own),
         target_every=None if options.form == "sarsa" else options.target_every,
+        tau=options.tau,
         exploration=exploration_by_update(options),
         following=FOLLOWING[options.form],
     )
@@ -222,6 +243,7 @@ def build_chain(
         pseudo_population=options.population(),
         observation_sd=options.observation_sd,
         preconditioner=options.make_preconditioner(),
+        value_scale=options.value_scale,
         inner_iterations=options.inner_iterations,
         inner_power=options.inner_power,
         likelihood_weight=options.likelihood_weight,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from valuetrack import samplers
-from valuetrack.api.options import Count, Options, Positive, Rate, as_rate, default_of
+from valuetrack.api.options import (
+    Count,
+    Options,
+    Positive,
+    PositiveShare,
+    Rate,
+    as_rate,
+    default_of,
+)
 from valuetrack.samplers.base import Sampler
 from valuetrack.types import Array, Params, Tree
 
@@ -21,13 +29,15 @@ class TargetNetworkOptions(Options):
     double
         Whether the network itself chooses the maximising action, and the target network only
         says what it is worth.
-    target_every
-        The target network is refreshed every this many updates.
+    target_every, tau
+        The target network is refreshed every this many updates: it moves towards the network by
+        the share ``tau``. 1 makes it a copy.
     """
 
     learning_rate: Rate = 5e-4
     double: bool = True
     target_every: Count = 250
+    tau: PositiveShare = 1.0
 
 
 class GradientOptions(TargetNetworkOptions):

@@ -49,8 +49,8 @@ SAMPLERS: dict[str, tuple[Callable[..., Sampler], tuple[str, ...]]] = {
 class ValueTrackerOptions(SamplerOptions):
     """What the values are of, and how the policy is asked.
 
-    The policy is given, so the options of exploration, ``form``, ``double`` and ``target_every``
-    do not exist here.
+    The policy is given, so the options of exploration, ``form``, ``double``, ``target_every`` and
+    ``tau`` do not exist here.
 
     Attributes
     ----------
@@ -82,6 +82,7 @@ class ValueTrackerOptions(SamplerOptions):
     form: ClassVar[None] = None  # type: ignore[assignment,misc]
     double: ClassVar[None] = None  # type: ignore[assignment,misc]
     target_every: ClassVar[None] = None  # type: ignore[assignment,misc]
+    tau: ClassVar[None] = None  # type: ignore[assignment,misc]
 
     of: Literal["v", "q"] = "v"
     sampler: Literal["lktd", "sgld", "sghmc"] = "lktd"

@@ -47,6 +47,7 @@ def lktd(
     pseudo_population: float | Schedule,
     observation_sd: float | Estimated,
     preconditioner: Preconditioner | None = None,
+    value_scale: Literal[1] | Estimated = 1,
     latent: Latent = "restart",
     alpha: float = 0.9,
     inner_iterations: int = 5,
@@ -76,6 +77,8 @@ def lktd(
     preconditioner
         P, which gives every parameter a step :math:`\epsilon P` of its own, and leaves
         :math:`\xi` alone.
+    value_scale
+        1, or ``"estimated"``: the last layer's step and prior follow the scale of the rewards.
     alpha
         The share of the observation variance between h and :math:`\xi`, in (0, 1).
     inner_iterations, inner_power
@@ -104,6 +107,8 @@ def lktd(
         pseudo_population=pseudo_population,
         observation_sd=observation_sd,
         preconditioner=preconditioner,
+        value_scale=value_scale,
+        square=measurement.square,
     )
     shrink = inner_decay(inner_iterations, inner_power)
 
@@ -112,8 +117,10 @@ def lktd(
         return ChainState(params, jnp.int32(0), units.init(params))
 
     def step(key: Array, state: ChainState, data: Tree) -> tuple[ChainState, Info]:
-        observed = measurement.observe(state.params, data)  # r_t
-        batch = units.of_batch(state.units, state.updates, observed.shape[0])
+        known, params = units.look(state.units, state.params, data)
+        observed = measurement.observe(params, data)  # r_t
+        batch = units.of_batch(known, state.updates, observed.shape[0])
+        prior_now = units.prior(prior, batch)
         ratio = batch.ratio  # n / N
         precision = likelihood_weight / (alpha * batch.variance)
         analysis_variance = 2 * (1 - alpha) * batch.variance  # R_t
@@ -126,7 +133,7 @@ def lktd(
             if latent != "restart":
                 xi = conditional_latent(h, observed, w_xi, ratio, precision)
             (likelihood_gradient,) = pull_back((precision * (xi - h)).astype(h.dtype))
-            prior_gradient = prior.gradient(theta, state.updates)
+            prior_gradient = prior_now.gradient(theta, state.updates)
             known, steps = units.steps(known, likelihood_gradient, batch, eps)
 
             theta = forecast(theta, prior_gradient, likelihood_gradient, w_theta, steps, ratio)
@@ -137,7 +144,7 @@ def lktd(
             return (theta, xi.astype(observed.dtype), known), observed - h
 
         inputs = (jax.random.split(key, inner_iterations), jnp.asarray(batch.step * shrink))
-        begin = (state.params, observed, state.units)
+        begin = (params, observed, known)
         (params, _, known), residuals = jax.lax.scan(iterate, begin, inputs)
         info = make_info(batch.step, residuals[0], residuals[-1], params)
         known = units.learn(known, residuals[0])

@@ -48,6 +48,7 @@ def sghmc(
     pseudo_population: float | Schedule,
     observation_sd: float | Estimated,
     preconditioner: Preconditioner | None = None,
+    value_scale: Literal[1] | Estimated = 1,
     friction: float = 0.1,
     momentum: Momentum = "carried",
     inner_iterations: int = 5,
@@ -75,7 +76,7 @@ def sghmc(
         :math:`v = 0`, takes the full step :math:`\epsilon` and noise of variance
         :math:`2 a \frac{n}{\mathcal N}\epsilon`: the reference form, SGLD at the temperature a.
     measurement, prior, step_size, learning_rate, pseudo_population, observation_sd, \
-    preconditioner, inner_iterations, inner_power, likelihood_weight
+    preconditioner, value_scale, inner_iterations, inner_power, likelihood_weight
         As in :func:`~valuetrack.samplers.sgld.sgld`.
     """
     check_positive(likelihood_weight=likelihood_weight)
@@ -88,6 +89,8 @@ def sghmc(
         pseudo_population=pseudo_population,
         observation_sd=observation_sd,
         preconditioner=preconditioner,
+        value_scale=value_scale,
+        square=measurement.square,
     )
     shrink = inner_decay(inner_iterations, inner_power)
     # The reference form takes twice the step, which doubles both drift and noise variance.
@@ -100,8 +103,10 @@ def sghmc(
         return SGHMCState(params, jnp.int32(0), at_rest, units.init(params))
 
     def step(key: Array, state: SGHMCState, data: Tree) -> tuple[SGHMCState, Info]:
-        observed = measurement.observe(state.params, data)
-        batch = units.of_batch(state.units, state.updates, observed.shape[0])
+        known, params = units.look(state.units, state.params, data)
+        observed = measurement.observe(params, data)
+        batch = units.of_batch(known, state.updates, observed.shape[0])
+        prior_now = units.prior(prior, batch)
         ratio = batch.ratio  # n / N
         precision = likelihood_weight / batch.variance
         velocity = state.velocity
@@ -112,7 +117,7 @@ def sghmc(
             theta, velocity, known = chain
             key_k, eps = inputs
             gradient, of_likelihood, residual = scaled_posterior_gradient(
-                measurement, prior, theta, data, observed,
+                measurement, prior_now, theta, data, observed,
                 count=state.updates, ratio=ratio, precision=precision,
             )  # fmt: skip
             noise = gaussian_like(key_k, theta)
@@ -126,7 +131,7 @@ def sghmc(
             return (jax.tree.map(jnp.add, theta, velocity), velocity, known), residual
 
         inputs = (jax.random.split(key, inner_iterations), jnp.asarray(batch.step * shrink))
-        begin = (state.params, velocity, state.units)
+        begin = (params, velocity, known)
         (params, velocity, known), residuals = jax.lax.scan(iterate, begin, inputs)
         info = make_info(batch.step, residuals[0], residuals[-1], params)
         known = units.learn(known, residuals[0])

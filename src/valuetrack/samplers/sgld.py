@@ -2,6 +2,8 @@ r"""SGLD: stochastic gradient Langevin dynamics in the paper's frame (appendix).
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
@@ -31,6 +33,7 @@ def sgld(
     pseudo_population: float | Schedule,
     observation_sd: float | Estimated,
     preconditioner: Preconditioner | None = None,
+    value_scale: Literal[1] | Estimated = 1,
     inner_iterations: int = 5,
     inner_power: float = 0.9,
     likelihood_weight: float = 1.0,
@@ -54,6 +57,8 @@ def sgld(
         pseudo_population=pseudo_population,
         observation_sd=observation_sd,
         preconditioner=preconditioner,
+        value_scale=value_scale,
+        square=measurement.square,
     )
     shrink = inner_decay(inner_iterations, inner_power)
 
@@ -62,8 +67,10 @@ def sgld(
         return ChainState(params, jnp.int32(0), units.init(params))
 
     def step(key: Array, state: ChainState, data: Tree) -> tuple[ChainState, Info]:
-        observed = measurement.observe(state.params, data)
-        batch = units.of_batch(state.units, state.updates, observed.shape[0])
+        known, params = units.look(state.units, state.params, data)
+        observed = measurement.observe(params, data)
+        batch = units.of_batch(known, state.updates, observed.shape[0])
+        prior_now = units.prior(prior, batch)
         ratio = batch.ratio  # n / N
         precision = likelihood_weight / batch.variance
 
@@ -71,7 +78,7 @@ def sgld(
             theta, known = chain
             key_k, eps = inputs
             gradient, of_likelihood, residual = scaled_posterior_gradient(
-                measurement, prior, theta, data, observed,
+                measurement, prior_now, theta, data, observed,
                 count=state.updates, ratio=ratio, precision=precision,
             )  # fmt: skip
             noise = gaussian_like(key_k, theta)
@@ -83,7 +90,7 @@ def sgld(
             return (jax.tree.map(move, theta, gradient, noise, steps), known), residual
 
         inputs = (jax.random.split(key, inner_iterations), jnp.asarray(batch.step * shrink))
-        (params, known), residuals = jax.lax.scan(iterate, (state.params, state.units), inputs)
+        (params, known), residuals = jax.lax.scan(iterate, (params, known), inputs)
         info = make_info(batch.step, residuals[0], residuals[-1], params)
         known = units.learn(known, residuals[0])
         return ChainState(params, state.updates + 1, known), info

@@ -10,7 +10,14 @@ follow the data. With the mean gradient of a batch,
           w \sim N(0, I):
 
 an optimiser's step with the learning rate :math:`\ell` and the preconditioner P, and noise at the
-temperature :math:`\sigma^2 / \mathcal N`.
+temperature :math:`\sigma^2 / \mathcal N`. P is at most :math:`\ell \mathcal N / 2\sigma^2`: noise
+moves no parameter further than :math:`\ell`, a preconditioned gradient's own step, even where
+there is no gradient.
+
+One unit is left, that of the values. The parameters of the last layer are in units of the values,
+all others have none. So the last layer moves in steps of :math:`s\,\ell P`, and its prior is
+s times as wide, where s is the scale of the values: with rewards that are c times as large, s, the
+last layer and its noise are c times as large, and everything else is as it was.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from valuetrack.priors import Prior
 from valuetrack.samplers.base import check_positive, check_rate
 from valuetrack.schedules import Schedule, as_schedule
 from valuetrack.types import Array, Params, Scalar, Tree
@@ -31,7 +39,9 @@ PRIOR_RESIDUALS = 1.0
 MEMORY = 1_000
 """Over how many updates the estimate of sigma forgets."""
 SMALLEST_SD = 1e-3
-"""Where nothing is random, residuals fall to zero; sigma does not."""
+"""Where nothing is random, residuals fall to zero; sigma does not, in units of the values."""
+LAST_LAYER = "head"
+"""The name of the last layer among the parameters of :mod:`valuetrack.networks`."""
 
 
 class Preconditioner(NamedTuple):
@@ -115,6 +125,8 @@ class UnitsState(NamedTuple):
     residuals: Tree = ()
     """The discounted sum of squared residuals, and how many they are."""
     preconditioner: Tree = ()
+    squares: Tree = ()
+    """The discounted sum of the squares that values would have, and how many they are."""
 
 
 class Batch(NamedTuple):
@@ -126,8 +138,12 @@ class Batch(NamedTuple):
     r""":math:`n / \mathcal N`."""
     variance: Scalar
     r""":math:`\sigma^2`."""
+    rate: Scalar
+    r""":math:`\ell_t`, or infinity where the step is not a learning rate."""
     gradient_scale: Scalar
     r""":math:`\sigma^2 / n`, which makes the sampler's gradient the mean over a batch."""
+    scale: Scalar
+    """s, the scale of the values; 1 exactly where it is not estimated."""
 
 
 class Units(NamedTuple):
@@ -135,11 +151,16 @@ class Units(NamedTuple):
 
     init: Callable[[Params], UnitsState]
     """(params) -> state."""
+    look: Callable[[UnitsState, Params, Tree], tuple[UnitsState, Params]]
+    """(state, params, data) -> (state, params): before an update, see the scale of the rewards.
+    When it is first known the last layer is brought to it."""
     of_batch: Callable[[UnitsState, Array, int], Batch]
     """(state, updates so far, batch size) -> the units of the next update."""
     steps: Callable[[UnitsState, Params, Batch, Scalar], tuple[UnitsState, Params]]
     r"""(state, gradient, batch, :math:`\epsilon`) -> (state, :math:`\epsilon P`): a step for each
     parameter, or the same number for all parameters of an array."""
+    prior: Callable[[Prior, Batch], Prior]
+    """(prior, batch) -> the prior in units of the values."""
     learn: Callable[[UnitsState, Array], UnitsState]
     """(state, residual) -> state, after an update."""
 
@@ -151,6 +172,8 @@ def find_units(
     pseudo_population: float | Schedule,
     observation_sd: float | Estimated,
     preconditioner: Preconditioner | None,
+    value_scale: Literal[1] | Estimated = 1,
+    square: Callable[[Tree], Array] | None = None,
 ) -> Units:
     r"""Build the units of a sampler.
 
@@ -167,51 +190,126 @@ def find_units(
         and forgets over 1,000 updates.
     preconditioner
         P; the identity by default.
+    value_scale
+        s: 1, or ``"estimated"`` as the root mean square of ``square``.
+    square : (data) -> (n,)
+        That of the :class:`~valuetrack.measurement.Measurement`.
     """
-    if (step_size is None) == (learning_rate is None):
-        raise ValueError("A sampler takes either a step_size or a learning_rate.")
     rate = step_size if learning_rate is None else learning_rate
+    _check_units(step_size, learning_rate, pseudo_population, observation_sd, value_scale)
     assert rate is not None
-    check_rate(**{"step_size" if learning_rate is None else "learning_rate": rate})
-    check_rate(pseudo_population=pseudo_population)
     estimated = observation_sd == "estimated"
-    if not isinstance(observation_sd, str):
-        check_positive(observation_sd=observation_sd)
-    elif not estimated:
-        raise ValueError(f"observation_sd is a number or 'estimated', not {observation_sd!r}.")
+    scaled = value_scale == "estimated" and square is not None
     rate_at, population_at = as_schedule(rate), as_schedule(pseudo_population)
 
     def init(params: Params) -> UnitsState:
         return UnitsState(
-            residuals=jnp.full(2, PRIOR_RESIDUALS) if estimated else (),
+            residuals=jnp.zeros(2) if estimated else (),
             preconditioner=preconditioner.init(params) if preconditioner else (),
+            squares=jnp.zeros(2) if scaled else (),
         )
 
+    def look(state: UnitsState, params: Params, data: Tree) -> tuple[UnitsState, Params]:
+        if not scaled or square is None:
+            return state, params
+        squares = _remember(state.squares, square(data))
+        after = state._replace(squares=squares)
+        first = (state.squares[0] == 0) & (squares[0] > 0)
+        factor = jnp.where(first, scale_of(after), 1.0)
+        return after, on_last_layer(lambda leaf: factor * leaf, params)
+
+    def scale_of(state: UnitsState) -> Scalar:
+        if not scaled:
+            return 1.0
+        total, count = state.squares
+        return jnp.where(total > 0, jnp.sqrt(total / jnp.maximum(count, 1.0)), 1.0)
+
     def of_batch(state: UnitsState, updates: Array, count: int) -> Batch:
+        scale = scale_of(state)
         variance: Scalar
         if isinstance(observation_sd, str):
-            variance = jnp.maximum(state.residuals[0] / state.residuals[1], SMALLEST_SD**2)
+            total, residuals = state.residuals
+            mean = (total + PRIOR_RESIDUALS * scale**2) / (residuals + PRIOR_RESIDUALS)
+            variance = jnp.maximum(mean, (SMALLEST_SD * scale) ** 2)
         else:
             variance = observation_sd**2
-        step = rate_at(updates)
-        if learning_rate is not None:
-            step = 2 * step * variance / count
-        return Batch(step, count / population_at(updates), variance, variance / count)
+        ratio, rate = count / population_at(updates), rate_at(updates)
+        if learning_rate is None:
+            return Batch(rate, ratio, variance, jnp.inf, variance / count, scale)
+        step = 2 * rate * variance / count
+        return Batch(step, ratio, variance, rate, variance / count, scale)
 
     def steps(
         state: UnitsState, gradient: Params, batch: Batch, eps: Scalar
     ) -> tuple[UnitsState, Params]:
+        unit = jax.tree.map(lambda g: 1.0, gradient)
+        if scaled:
+            unit = on_last_layer(lambda one: batch.scale * one, unit)
         if preconditioner is None:
-            return state, jax.tree.map(lambda g: eps, gradient)
+            return state, jax.tree.map(lambda u: eps * u, unit)
         mean = jax.tree.map(lambda g: batch.gradient_scale * g, gradient)
         memory, diagonal = preconditioner.update(state.preconditioner, mean)
-        scaled = jax.tree.map(lambda g, d: (eps * d).astype(g.dtype), gradient, diagonal)
-        return state._replace(preconditioner=memory), scaled
+
+        def step(g: Array, d: Array, u: Scalar) -> Array:
+            farthest = (batch.rate * u) ** 2 / batch.ratio
+            return jnp.minimum(eps * u * d, farthest).astype(g.dtype)
+
+        each = jax.tree.map(step, gradient, diagonal, unit)
+        return state._replace(preconditioner=memory), each
+
+    def prior_of(prior: Prior, batch: Batch) -> Prior:
+        if not scaled:
+            return prior
+
+        def gradient(params: Params, count: Scalar = 0) -> Params:
+            relative = on_last_layer(lambda leaf: leaf / batch.scale, params)
+            pulled = prior.gradient(relative, count)
+            return on_last_layer(lambda leaf: leaf / batch.scale, pulled)
+
+        return prior._replace(gradient=gradient)
 
     def learn(state: UnitsState, residual: Array) -> UnitsState:
         if not estimated:
             return state
-        new = jnp.stack([jnp.sum(residual**2), jnp.float32(residual.size)])
-        return state._replace(residuals=(1 - 1 / MEMORY) * state.residuals + new)
+        return state._replace(residuals=_remember(state.residuals, residual**2))
 
-    return Units(init, of_batch, steps, learn)
+    return Units(init, look, of_batch, steps, prior_of, learn)
+
+
+def _check_units(
+    step_size: float | Schedule | None,
+    learning_rate: float | Schedule | None,
+    pseudo_population: float | Schedule,
+    observation_sd: float | str,
+    value_scale: float | str,
+) -> None:
+    """Refuse what makes no sense, in one sentence."""
+    given = {"step_size": step_size, "learning_rate": learning_rate}
+    rates = {name: rate for name, rate in given.items() if rate is not None}
+    if len(rates) != 1:
+        raise ValueError("A sampler takes either a step_size or a learning_rate.")
+    check_rate(**rates, pseudo_population=pseudo_population)
+    if not isinstance(observation_sd, str):
+        check_positive(observation_sd=observation_sd)
+    elif observation_sd != "estimated":
+        raise ValueError(f"observation_sd is a number or 'estimated', not {observation_sd!r}.")
+    if value_scale not in (1, "estimated"):
+        raise ValueError(f"value_scale is 1 or 'estimated', not {value_scale!r}.")
+
+
+def on_last_layer(change: Callable[[Array], Array], params: Params) -> Params:
+    """Apply a function to the arrays of the last layer; to all where no layer is called so.
+
+    Examples
+    --------
+    >>> on_last_layer(lambda leaf: 10 * leaf, {"body": 1, "head": {"w": 2, "b": 3}})
+    {'body': 1, 'head': {'b': 30, 'w': 20}}
+    """
+    if not (isinstance(params, dict) and LAST_LAYER in params):
+        return jax.tree.map(change, params)
+    return {**params, LAST_LAYER: jax.tree.map(change, params[LAST_LAYER])}
+
+
+def _remember(sums: Array, new: Array) -> Array:
+    """Add numbers to a discounted sum and count."""
+    return (1 - 1 / MEMORY) * sums + jnp.stack([jnp.sum(new), jnp.float32(new.size)])
