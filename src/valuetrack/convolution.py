@@ -3,8 +3,9 @@
 XLA's own convolutions on a CPU are twenty times slower inside a loop than outside, and all training
 here is a loop. A matrix product has no such trouble, and a convolution is one: each output pixel
 is the product of a patch of the image, as a row, with the kernel, as a matrix. All patches of a
-batch would be a large array (26 MB for 64 images of 84 x 84 x 4 and a kernel of 8 with stride 4);
-a block of few images stays in the cache, and the gradient makes its patches again.
+batch would be a large array (26 MB for 64 images of 84 x 84 x 4 and a kernel of 8 with stride 4),
+for which a program gets fresh memory from the system at every call; those of a few images stay in
+the cache, and the gradient makes them again.
 """
 
 from __future__ import annotations

@@ -198,10 +198,11 @@ def cnn(
     def apply(params: Params, x: Array) -> Array:
         batch_shape = x.shape[:-3]
         x = x.reshape(-1, *image_shape)
-        scale = 255.0 if x.dtype == jnp.uint8 else 1.0
-        x = x.astype(params["head"]["w"].dtype) / scale  # images may have half the precision
+        # Images stay bytes until they are patches: the kernel has fewer numbers to divide.
+        scale = 255 if x.dtype == jnp.uint8 else 1
         for layer, (_, _, stride) in zip(params["body"], convolutions, strict=False):
-            x = act(convolve(x, layer["w"], stride) + layer["b"])
+            x = act(convolve(x, layer["w"] / scale, stride) + layer["b"])
+            scale = 1
         x = x.reshape(*batch_shape, features)
         return dense.apply({"body": params["body"][len(kernels) :], "head": params["head"]}, x)
 
