@@ -51,8 +51,9 @@ OPTIONS = {
     "exploration_initial": 0.05,
     "exploration_final": 0.05,
 }
+LKTD = {"inner_iterations": 1, "double": False}  # no double Q-learning, which the peer does not do
 OURS = (
-    Competitor("LKTD, K = 1", "valuetrack", "LKTD", (SB3,), own={"inner_iterations": 1}),
+    Competitor("LKTD, K = 1", "valuetrack", "LKTD", (SB3,), own=LKTD),
     Competitor("DQN", "valuetrack", "DQN", (SB3,)),
 )
 NATURE = Setting("Pictures-v0", OPTIONS, {}, (*OURS, Competitor(SB3, "sb3", "DQN")))
