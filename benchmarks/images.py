@@ -51,13 +51,17 @@ OPTIONS = {
     "exploration_initial": 0.05,
     "exploration_final": 0.05,
 }
-LKTD = {"inner_iterations": 1, "double": False}  # no double Q-learning, which the peer does not do
 OURS = (
-    Competitor("LKTD, K = 1", "valuetrack", "LKTD", (SB3,), own=LKTD),
+    Competitor("LKTD, K = 1", "valuetrack", "LKTD", (SB3,), own={"inner_iterations": 1}),
     Competitor("DQN", "valuetrack", "DQN", (SB3,)),
 )
+ALONE = tuple(each._replace(rivals=()) for each in OURS)  # SB3 has no network for small images
 NATURE = Setting("Pictures-v0", OPTIONS, {}, (*OURS, Competitor(SB3, "sb3", "DQN")))
-MINATAR = Setting("gymnax/Breakout-MinAtar", {**OPTIONS, "hidden": [128]}, {}, OURS)
+MINATAR = Setting("gymnax/Breakout-MinAtar", {**OPTIONS, "hidden": [128]}, {}, ALONE)
+SETTINGS = {"pictures": NATURE, "minatar": MINATAR}
+TITLES = {"pictures": "84 x 84 x 4, batch 64", "minatar": "MinAtar's Breakout, batch 64"}
+WARMUP_CYCLES = 2
+"""Before the first measurement; a cycle of the version before can take many seconds."""
 
 
 def measure(
@@ -87,7 +91,8 @@ def measure(
 
 def job_for(setting: Setting, competitor: Competitor) -> dict[str, Any]:
     """Return the first job of a competitor's process, which imports the environment."""
-    return {**job_of(setting, competitor), "module": "pictures"}
+    own = {"module": "pictures", "warmup_cycles": WARMUP_CYCLES}
+    return {**job_of(setting, competitor), **own}
 
 
 def row_of(label: str, times: dict[str, list[float]]) -> dict[str, Any]:
@@ -124,7 +129,10 @@ def main() -> None:
     """Measure, print, and write images.json and its tables."""
     given = arguments(
         __doc__,
-        add=lambda parser: parser.add_argument("--base", help="a commit to compare with"),
+        add=lambda parser: (
+            parser.add_argument("--base", help="a commit to compare with"),
+            parser.add_argument("--only", choices=SETTINGS, help="one setting instead of all"),
+        ),
     )
     if importlib.util.find_spec("stable_baselines3") is None:
         sys.exit("This benchmark needs Stable-Baselines3: pip install 'valuetrack[sb3]'.")
@@ -133,12 +141,10 @@ def main() -> None:
     console, measured = make_console(), {}
     with tempfile.TemporaryDirectory() as folder:
         commit, source = source_of(given.base, Path(folder)) if given.base else (None, None)
-        chosen = {"84 x 84 x 4, batch 64": NATURE}
-        if source is not None:
-            chosen["MinAtar Breakout, batch 64"] = MINATAR
-        for title, setting in chosen.items():
-            measured[title] = measure(setting, source, seconds, repetitions)
-            console.print(table_of(title, measured[title]))
+        names = [given.only] if given.only else [*SETTINGS] if source else ["pictures"]
+        for name in names:
+            measured[name] = measure(SETTINGS[name], source, seconds, repetitions)
+            console.print(table_of(TITLES[name], measured[name]))
     result = {
         "what": "Milliseconds per update of convolutional networks, one core and one thread.",
         "quick": given.quick,

@@ -178,9 +178,9 @@ def prepare(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         answer["versions"] = versions("torch", package, "jax", "numpy", "gymnasium")
         answer["environment_steps_per_second"] = environment_speed(job)
     options = job["options"]
-    cycle = options["steps_per_update"]
-    trainer.train(options["learning_starts"] + 10 * cycle)
-    steps, took = 10 * cycle, timed(trainer, 10 * cycle)
+    steps = job.get("warmup_cycles", 10) * options["steps_per_update"]
+    trainer.train(options["learning_starts"] + steps)
+    took = timed(trainer, steps)
     while took["seconds"] < SHORTEST:
         steps *= 2
         took = timed(trainer, steps)

@@ -111,12 +111,21 @@ def test_the_network_of_mnih_et_al_is_the_one_of_plain_convolutions(monkeypatch)
     images = rng.integers(0, 256, (6, 84, 84, 4), dtype=np.uint8)
     weights = rng.normal(size=(6, 3)).astype(np.float32)
 
-    def loss(params):
-        return jnp.sum(weights * network.apply(params, images))
+    called = []
 
-    ours = jax.jit(jax.value_and_grad(loss))(params)
-    monkeypatch.setattr(networks, "convolve", plain)
-    theirs = jax.jit(jax.value_and_grad(lambda p: loss(p)))(params)
+    def value_and_gradient():
+        return jax.jit(jax.value_and_grad(lambda p: jnp.sum(weights * network.apply(p, images))))(
+            params
+        )
+
+    def noted(*given):
+        called.append(given)
+        return plain(*given)
+
+    ours = value_and_gradient()
+    monkeypatch.setattr(networks, "convolve", noted)
+    theirs = value_and_gradient()
+    assert len(called) == 3
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         scale = np.abs(other).max()
         np.testing.assert_allclose(one / scale, other / scale, rtol=0, atol=1e-5)
