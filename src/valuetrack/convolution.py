@@ -52,7 +52,9 @@ def convolve(images: Array, kernel: Array, stride: int) -> Array:
         rows = patches(block, size, stride).astype(kernel.dtype)
         return nothing, rows @ kernel.reshape(-1, outputs)
 
-    return _scan_blocks(convolve_block, (), images, _images_per_block(images, size, stride))[1]
+    count = _images_per_block(images, size, stride)
+    output: Array = _scan_blocks(convolve_block, (), images, count)[1]
+    return output
 
 
 def _forward(images: Array, kernel: Array, stride: int) -> tuple[Array, tuple[Array, Array]]:
@@ -114,7 +116,8 @@ def _images_per_block(images: Array, size: int, stride: int) -> int:
     """Return the largest power of two, at least 1, whose patches fit into a block."""
     rows, columns = output_sides(images.shape, size, stride)
     numbers = rows * columns * size * size * images.shape[-1]
-    return 2 ** max(0, int(math.log2(max(1, BLOCK // max(1, numbers)))))
+    fitting = max(1, BLOCK // max(1, numbers))
+    return 1 << (fitting.bit_length() - 1)
 
 
 def _scan_blocks(
