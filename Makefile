@@ -48,7 +48,7 @@ pytest: $(TESTED)  ## The tests alone
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 bench: $(STAMP)  ## Measure speed and memory, beside other libraries; on a quiet machine
-	@for question in peers seeds updates growth throughput startup optimisations; do \
+	@for question in peers images seeds updates growth throughput startup optimisations; do \
 		echo "== benchmarks/$$question.py"; \
 		$(BIN)/python benchmarks/$$question.py --out results/benchmarks || exit 1; \
 	done

@@ -7,6 +7,7 @@ with its speed. Every further job is a number of steps; the answer has the secon
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -25,13 +26,18 @@ PEERS = {
 """Library -> the module and the package that hold its algorithms."""
 
 
-def peer_options(algorithm: str, options: dict[str, Any]) -> dict[str, Any]:
+def peer_options(
+    algorithm: str, options: dict[str, Any], *, images: bool = False
+) -> dict[str, Any]:
     """Translate options of valuetrack's classes into those of Stable-Baselines3's.
 
     The target network is copied every so many updates there, every so many steps here.
     """
     steps, updates = options["steps_per_update"], options["updates_per_cycle"]
     policy: dict[str, Any] = {"net_arch": list(options["hidden"])}
+    if images:  # their first layer after the convolutions belongs to the convolutions
+        features, *layers = options["hidden"]
+        policy = {"net_arch": layers, "features_extractor_kwargs": {"features_dim": features}}
     if algorithm == "QRDQN":
         policy["n_quantiles"] = options["quantiles"]
     return {
@@ -75,16 +81,16 @@ class Peer:
     """An algorithm of Stable-Baselines3, its contributions, or SBX."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        import importlib  # noqa: PLC0415
-
         import torch  # noqa: PLC0415 - after the core and the threads are chosen
 
         if job["core"] is not None:
             torch.set_num_threads(1)
         self.env = make_env(job)
         kind = getattr(importlib.import_module(PEERS[job["library"]][0]), job["algorithm"])
-        options = peer_options(job["algorithm"], job["options"])
-        self.model = kind("MlpPolicy", self.env, device="cpu", seed=0, **options)
+        images = len(self.env.observation_space.shape) == 3
+        options = peer_options(job["algorithm"], job["options"], images=images)
+        policy = "CnnPolicy" if images else "MlpPolicy"
+        self.model = kind(policy, self.env, device="cpu", seed=0, **options)
 
     def train(self, steps: int) -> int:
         """Train for so many steps, and return how many it became."""
@@ -160,6 +166,8 @@ def prepare(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Choose core and threads, build, compile and warm up; return the trainer and its speed."""
     if job["core"] is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {job["core"]})
+    if "module" in job:  # which registers the environment
+        importlib.import_module(job["module"])
     library = job["library"]
     answer: dict[str, Any] = {"versions": versions("valuetrack", "jax", "numpy", "gymnasium")}
     if library == "reproduce":
@@ -170,9 +178,9 @@ def prepare(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         answer["versions"] = versions("torch", package, "jax", "numpy", "gymnasium")
         answer["environment_steps_per_second"] = environment_speed(job)
     options = job["options"]
-    cycle = options["steps_per_update"]
-    trainer.train(options["learning_starts"] + 10 * cycle)
-    steps, took = 10 * cycle, timed(trainer, 10 * cycle)
+    steps = job.get("warmup_cycles", 10) * options["steps_per_update"]
+    trainer.train(options["learning_starts"] + steps)
+    took = timed(trainer, steps)
     while took["seconds"] < SHORTEST:
         steps *= 2
         took = timed(trainer, steps)

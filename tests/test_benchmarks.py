@@ -64,15 +64,22 @@ def test_peers_get_the_same_options():
     assert translated["target_update_interval"] == 200  # 50 updates, 4 steps for each
     assert translated["policy_kwargs"] == {"net_arch": [256, 256]}
     assert peer_options("QRDQN", options)["policy_kwargs"]["n_quantiles"] == 200
+    # The first layer after their convolutions is part of what makes the features.
+    with_images = peer_options("DQN", {**options, "hidden": [512, 64]}, images=True)
+    assert with_images["policy_kwargs"] == {
+        "net_arch": [64],
+        "features_extractor_kwargs": {"features_dim": 512},
+    }
 
 
 def test_every_competitor_of_ours_can_be_built_and_has_its_rivals():
     from competitors import job_of, settings
+    from images import SETTINGS
     from valuetrack.api.options import parse
     from valuetrack.registry import AGENTS
 
     kinds = {kind.__name__: kind.options_type for kind in AGENTS.values()}
-    for setting in settings().values():
+    for setting in (*settings().values(), *SETTINGS.values()):
         labels = [competitor.label for competitor in setting.competitors]
         assert len(set(labels)) == len(labels)
         for competitor in setting.competitors:

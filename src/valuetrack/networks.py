@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from valuetrack.convolution import convolve
 from valuetrack.types import Apply, Array, Keywords, Params
 
 Activation = Callable[[Array], Array]
@@ -197,10 +198,11 @@ def cnn(
     def apply(params: Params, x: Array) -> Array:
         batch_shape = x.shape[:-3]
         x = x.reshape(-1, *image_shape)
-        scale = 255.0 if x.dtype == jnp.uint8 else 1.0
-        x = x.astype(params["head"]["w"].dtype) / scale  # images may have half the precision
+        # Images stay bytes until they are patches: the kernel has fewer numbers to divide.
+        scale = 255 if x.dtype == jnp.uint8 else 1
         for layer, (_, _, stride) in zip(params["body"], convolutions, strict=False):
-            x = act(_convolve(x, layer["w"], stride) + layer["b"])
+            x = act(convolve(x, layer["w"] / scale, stride) + layer["b"])
+            scale = 1
         x = x.reshape(*batch_shape, features)
         return dense.apply({"body": params["body"][len(kernels) :], "head": params["head"]}, x)
 
@@ -325,12 +327,6 @@ def _convolution_shapes(
         height, width = (height - size) // stride + 1, (width - size) // stride + 1
         channels = out_channels
     return kernels, height * width * channels
-
-
-def _convolve(x: Array, kernel: Array, stride: int) -> Array:
-    return jax.lax.conv_general_dilated(
-        x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
 
 
 def _activation(activation: str | Activation) -> Activation:
