@@ -147,29 +147,29 @@ class Calibrations:
         if not self.members:
             return {}
         known = next(one for one in self.members if one is not None)
-        count, compared = len(known.scores), max(_compared(one) for one in self.members)
-        nothing = np.full(_WIDTH, np.nan), np.full(count, np.nan), np.full(compared, np.nan)
-        rows = [nothing if one is None else _row(one, compared) for one in self.members]
+        compared = max(len(one.agreement.distances) for one in self.members if one is not None)
+        rows = [_row(one, len(known.scores), compared) for one in self.members]
         parts = (np.stack(part) for part in zip(*rows, strict=True))
-        named = dict(zip(("numbers", "scores", "value_scores"), parts, strict=True))
+        named = dict(zip(FLOATS, parts, strict=True))
         named["clock"] = np.array(self.clock[:2])
         return {f"{NAME}.{name}": array for name, array in named.items()}
 
 
-_WIDTH = 4 + 5 + 4 + 2
+FLOATS = ("numbers", "scores", "distances", "noise")
+WIDTH = 4 + 5 + 4 + 1
+"""How many numbers a file holds of a seed besides the scores: the lines, and the limit."""
 
 
-def _compared(one: Calibration | None) -> int:
-    return 0 if one is None else len(one.agreement.scores)
-
-
-def _row(one: Calibration, compared: int) -> tuple[Floats, Floats, Floats]:
-    agreement = one.agreement
+def _row(one: Calibration | None, count: int, compared: int) -> tuple[Floats, ...]:
+    """Return what a file holds of a seed; NaN where nothing is known."""
+    unknown = np.full(compared, np.nan)
+    if one is None:
+        return np.full(WIDTH, np.nan), np.full(count, np.nan), unknown, unknown
+    distances, noise, limit = one.agreement
     spread = (*one.spread.line, one.spread.least)
-    numbers = (*one.bias, *spread, *one.solved_bias, agreement.share, agreement.limit)
-    padded = np.full(compared, np.nan)
-    padded[: len(agreement.scores)] = agreement.scores
-    return np.array(numbers), one.scores, padded
+    numbers = np.array([*one.bias, *spread, *one.solved_bias, limit])
+    known = (distances, noise) if len(distances) else (unknown, unknown)
+    return numbers, one.scores, *known
 
 
 def read_arrays(arrays: Arrays, seeds: int) -> Calibrations:
@@ -182,37 +182,40 @@ def read_arrays(arrays: Arrays, seeds: int) -> Calibrations:
     """
     if not any(name.startswith(f"{NAME}.") for name in arrays):
         return Calibrations()
-    names = ("numbers", "scores", "value_scores", "clock")
-    numbers, scores, value_scores, clock = (arrays.get(f"{NAME}.{name}") for name in names)
-    if numbers is None or scores is None or value_scores is None or clock is None:
-        raise ValueError("the calibration is incomplete")
-    floats = (numbers, scores, value_scores)
+    missing = [name for name in (*FLOATS, "clock") if f"{NAME}.{name}" not in arrays]
+    if missing:
+        raise ValueError(f"the calibration lacks its {missing[0]}")
+    floats, clock = [arrays[f"{NAME}.{name}"] for name in FLOATS], arrays[f"{NAME}.clock"]
     fits = (
         all(part.dtype == np.float64 and part.ndim == 2 for part in floats)
         and all(len(part) == seeds for part in floats)
-        and numbers.shape[1] == _WIDTH
-        and scores.shape[1] > 0
+        and floats[0].shape[1] == WIDTH
+        and floats[1].shape[1] > 0
+        and floats[2].shape == floats[3].shape
         and (clock.shape == (2,) and clock.dtype.kind in "iu")
     )
     if not fits:
         raise ValueError("the calibration has other shapes")
-    members = tuple(map(_read_row, numbers, scores, value_scores))
+    members = tuple(_read_row(*row) for row in zip(*floats, strict=True))
     if not any(members):
         raise ValueError("the calibration holds no numbers")
     return Calibrations(members, Clock(int(clock[0]), int(clock[1])))
 
 
-def _read_row(numbers: Floats, scores: Floats, value_scores: Floats) -> Calibration | None:
-    if np.isnan(numbers[:-1]).any():
+def _read_row(
+    numbers: Floats, scores: Floats, distances: Floats, noise: Floats
+) -> Calibration | None:
+    if np.isnan(numbers).all():
         return None
-    known = value_scores[np.isfinite(value_scores)]
-    sane = np.isfinite(numbers[:-1]).all() and np.isfinite(scores).all() and (scores >= 0).all()
-    if not sane or (known < 0).any() or not 0 <= numbers[13] <= 1 or numbers[8] < 0:
+    *lines, limit = (float(number) for number in numbers)
+    known = np.concatenate([scores, *(() if np.isnan(distances).all() else (distances, noise))])
+    sane = np.isfinite(lines).all() and (known >= 0).all() and np.isfinite(known).all()
+    if not sane or lines[8] < 0 or limit < 0:
         raise ValueError("the calibration holds numbers that cannot be")
-    values = [float(number) for number in numbers]
-    spread = Spread(Line(*values[4:8]), values[8])
-    agreement = Agreement(np.sort(known), *values[13:])
-    return Calibration(Line(*values[:4]), spread, np.sort(scores), Line(*values[9:13]), agreement)
+    compared = len(known) > len(scores)
+    agreement = Agreement(distances, noise, limit) if compared else NOT_COMPARED
+    spread = Spread(Line(*lines[4:8]), lines[8])
+    return Calibration(Line(*lines[:4]), spread, scores, Line(*lines[9:]), agreement)
 
 
 def calibrate(player: Player, episodes: int, seed: int) -> Calibrations:
@@ -307,9 +310,9 @@ def _learn(player: Player, member: int, seen: Witnesses) -> Calibration:
     if not same[half:].all():
         return Calibration(bias, spread, scores, solved_bias)
     mean = (solved.mean + solved_bias(solved.mean))[:, 0]
-    ways = (Rollout(*(part[:, 0] for part in first)), again)
-    errors = [(_nearest(mean, way, discount) - mean)[half:] for way in ways]
-    agreement = conformal.agreement(errors[0], errors[1], solved.sd[half:, 0])
+    ways = Rollout(*(np.concatenate([a[:, :1], b], 1) for a, b in zip(first, again, strict=True)))
+    errors = _nearest(mean[:, None], ways, discount) - mean[:, None]
+    agreement = conformal.agreement(errors[half:], solved.sd[half:, 0])
     return Calibration(bias, spread, scores, solved_bias, agreement)
 
 

@@ -80,11 +80,11 @@ class Player:
         1. *Bias.* What to add to the values of visited states: a shift or a line in the value, or
            nothing unless it helps at episodes left out; see
            :func:`~valuetrack.values.conformal.fit_bias`.
-        2. *The value.* One state per episode is left twice, independently, so that the noise of
-           returns cancels in the product of the two deviations; see
-           :class:`~valuetrack.values.conformal.Agreement`. In Gymnasium, the second visit repeats
-           the actions after the same seed and then replaces ``np_random``; an environment that
-           draws from elsewhere looks as if its returns had no noise, and intervals become wider.
+        2. *The value.* One state per episode is left several times, independently, which shows
+           the noise of returns and takes most of it away; see
+           :class:`~valuetrack.values.conformal.Agreement`. In Gymnasium, a visit repeats the
+           actions after the same seed, and then replaces ``np_random``; an environment that draws
+           from elsewhere looks as if its returns had no noise, and intervals become wider.
         3. *The return.* Split conformal prediction with the score :math:`|G - f(v)| / s(v)` of one
            random state per episode, where f and s come from the other half; see
            :meth:`~valuetrack.api.estimate.Estimate.interval`.

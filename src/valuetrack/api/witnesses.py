@@ -6,7 +6,6 @@ import operator
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from valuetrack import rng
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 STATES = 8
 """From how many states an episode is seen."""
+AGAIN, AGAIN_ON_HOST = 15, 3
+"""How often one of these states is left once more: in Python, where it takes longer, less often."""
 STREAM = 1_000_003
 """Keeps the random numbers of these episodes apart from all others with the same seed."""
 
@@ -32,9 +33,9 @@ class Witnesses(NamedTuple):
     first
         Seen from random steps, (episodes, states, ...).
     again
-        Independent continuations from the first of these steps, (episodes, ...).
+        Independent continuations from the first of these steps, (episodes, continuations, ...).
     same
-        Whether these are from the same state.
+        Whether these are all from the same state, (episodes,).
     """
 
     first: Rollout
@@ -68,8 +69,9 @@ def witnesses(player: Player, episodes: int, seed: int, stream: int) -> list[Wit
         random = _generator(seed, stream, member).random((STATES, episodes))
         at = (random * np.minimum(length, usable)).astype(int)
         seen = [run(state, keys, keys, steps, player._discount) for steps in at]
-        again = run(state, keys, branches, at[0], player._discount)
-        found.append(Witnesses(_stacked(seen, axis=1), again, np.ones(episodes, bool)))
+        again = [run(state, keys, other, at[0], player._discount) for other in branches]
+        same = np.ones(episodes, bool)
+        found.append(Witnesses(_stacked(seen, axis=1), _stacked(again, axis=1), same))
     return found
 
 
@@ -110,13 +112,14 @@ def _seen_on_host(
     for episodes in rounds:
         each = [(episode, max(1, most)) for episode, most in zip(episodes, usable, strict=True)]
         seen = [[e.seen_from(k, most, discount) for e, most in each] for k in range(STATES)]
-        branches = generator.integers(2**31, size=lanes.count).tolist()
-        second, is_same = visit_again(
-            choose, lanes, episodes, seen[0], branches, limit=EPISODE_LIMIT, discount=discount
-        )
         first.append(_stacked([_stacked(of_lane) for of_lane in zip(*seen, strict=True)]))
-        again.append(_stacked(second))
-        same.append(is_same)
+        branches = generator.integers(2**31, size=(AGAIN_ON_HOST, lanes.count)).tolist()
+        visits = [
+            visit_again(choose, lanes, episodes, seen[0], b, limit=EPISODE_LIMIT, discount=discount)
+            for b in branches
+        ]
+        again.append(_stacked([_stacked(rollouts) for rollouts, _ in visits], axis=1))
+        same.append(np.all([is_same for _, is_same in visits], axis=0))
     of_lanes = _stacked(first, axis=1), _stacked(again, axis=1), np.stack(same, axis=1)
     return [Witnesses(*jax.tree.map(operator.itemgetter(i), of_lanes)) for i in range(lanes.count)]
 
@@ -131,12 +134,12 @@ def _stacked(rows: list[Rollout] | tuple[Rollout, ...], axis: int = 0) -> Rollou
 
 
 def _keys(seed: int, stream: int, member: int, episodes: int) -> tuple[Array, Array]:
-    """Return keys for episodes, and for going on in another way."""
+    """Return keys for episodes, and for going on in other ways."""
     key = rng.key(seed)
     for part in (STREAM, stream, member):
         key = jax.random.fold_in(key, part)
-    both = jax.random.split(key, 2 * episodes)
-    return jnp.asarray(both[:episodes]), jnp.asarray(both[episodes:])
+    keys = jax.random.split(key, (1 + AGAIN, episodes))
+    return keys[0], keys[1:]
 
 
 def _generator(seed: int, stream: int, member: int) -> np.random.Generator:

@@ -96,7 +96,7 @@ def _cells(learned: Calibration | None, fresh: Checked | None) -> list[str]:
     if learned is None:
         return ["", "", "not calibrated"]
     agreement = learned.agreement
-    factor = f"{agreement.factor(0.95):.2f}" if len(agreement.scores) else "unknown"
+    factor = f"{agreement.factor(0.95):.2f}" if len(agreement.distances) else "unknown"
     if fresh is None:
         return ["", "", _correction(learned.bias), factor]
     before = float(np.mean(fresh.returns - fresh.values))

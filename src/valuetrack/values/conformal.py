@@ -182,21 +182,24 @@ def fit_spread(values: Floats, residuals: Floats) -> Spread:
 class Agreement(NamedTuple):
     r"""How the claimed standard errors of values compare with what returns say about the values.
 
-    From a state of each episode, two episodes go on independently, with returns :math:`G_1` and
-    :math:`G_2`. Around a claimed value m, whose error is :math:`\varepsilon`,
+    From one state of each episode, several episodes go on independently. The mean of their returns,
+    :math:`\bar G`, lies around the value m, of a claimed standard error s, by the error of m and by
+    noise, whose variance :math:`\nu` the returns themselves show. A factor c makes both large
+    enough for an episode if :math:`|\bar G - m| \le z \sqrt{c^2 s^2 + \nu}`, with z the normal
+    quantile of the level, that is, from
 
-    .. math:: E[(G_1 - m)(G_2 - m)] = \varepsilon^2,
+    .. math:: c = \sqrt{\max(0, (\bar G - m)^2 / z^2 - \nu)} \, / s
 
-    since the noise of the two returns is independent of each other. Their mean lies around m by
-    error and noise together. So ``share``, the root of the sum of products over the sum of squared
-    means, is how much of that is error: 1 where returns have no noise. The factor is the conformal
-    quantile of :math:`|\bar G - m| / s` over its normal quantile, times ``share``.
+    on, and the factor is the conformal quantile of these. So the interval widened by the noise of
+    the mean return contains that mean with a probability of at least the level, for a new episode.
+    Without noise this is a guarantee for the value; with it, the noise is not counted as error.
     """
 
-    scores: Floats
-    """How far the mean of two returns is from the value, in claimed standard errors."""
-    share: float
-    limit: float
+    distances: Floats
+    r""":math:`|\bar G - m| / s` of each episode."""
+    noise: Floats
+    r""":math:`\sqrt{\nu} / s`."""
+    limit: float = math.nan
     """The factor where noise hides the error; NaN where it does not."""
 
     def factor(self, level: float) -> float:
@@ -205,44 +208,49 @@ class Agreement(NamedTuple):
         Levels that take more episodes than there were have the factor of the highest that did not.
         """
         check_level(level)
-        if not len(self.scores):
+        count = len(self.distances)
+        if not count:
             return 1.0
         if not math.isnan(self.limit):
             return self.limit
-        known = min(level, len(self.scores) / (len(self.scores) + 1))
+        known = min(level, count / (count + 1))
         z = float(special.ndtri((1 + known) / 2))
-        return self.share * conformal_quantile(self.scores, known) / z
+        squares = np.maximum((self.distances / z) ** 2 - self.noise**2, 0.0)
+        return math.sqrt(conformal_quantile(squares, known))
 
 
-NOT_COMPARED = Agreement(np.zeros(0), 1.0, 1.0)
+NOT_COMPARED = Agreement(np.zeros(0), np.zeros(0))
 """Nothing was to be had to compare standard errors with."""
 
 
-def agreement(first: Floats, second: Floats, sd: Floats) -> Agreement:
+def agreement(errors: Floats, sd: Floats) -> Agreement:
     """Compare errors of values with their standard errors; one state per episode.
 
     Parameters
     ----------
-    first, second
-        The two returns minus the value.
+    errors
+        Independent returns from the state minus the value, (episodes, returns): two at least.
     sd
-        The claimed standard error of the value.
+        The claimed standard error of the value, (episodes,).
 
     Notes
     -----
-    Where the mean product is not above zero by a one-sided test at 95 %, the noise of the returns
-    hides the error. The intervals are then left as wide as they are, unless even the upper limit of
-    the mean product is below the mean squared standard error: then they shrink to that limit.
+    The noise hides the error if the mean of one half of an episode's returns says nothing about
+    that of the other half: their product is not above zero by Wilcoxon's signed-rank test at 95 %.
+    Intervals are then left as wide as they are, unless even the upper limit of the mean squared
+    error, in claimed variances, is below one: then they shrink to that.
     """
-    products, means = first * second, (first + second) / 2
-    mean, se = float(products.mean()), _standard_error(products)
-    scores = np.sort(np.abs(means) / np.maximum(sd, np.finfo(float).tiny))
-    if mean - ONE_SIDED * se > 0 or not np.any(means):
-        total = float(np.sum(means**2))
-        share = math.sqrt(min(1.0, float(products.sum()) / total)) if total > 0 else 1.0
-        return Agreement(scores, share, math.nan)
-    upper = (mean + ONE_SIDED * se) / max(float(np.mean(sd**2)), np.finfo(float).tiny)
-    return Agreement(scores, 0.0, min(1.0, math.sqrt(max(upper, 0.0))))
+    returns = errors.shape[1]
+    sd = np.maximum(sd, np.finfo(float).tiny)
+    means, halves = errors.mean(axis=1), np.array_split(errors, 2, axis=1)
+    variance = errors.var(axis=1, ddof=1) / returns
+    found = Agreement(np.abs(means) / sd, np.sqrt(variance) / sd)
+    one, other = (half.mean(axis=1) for half in halves)
+    if not errors.any() or _signed_ranks(one * other) > ONE_SIDED:
+        return found
+    squares = (means**2 - variance) / sd**2
+    upper = float(squares.mean()) + ONE_SIDED * _standard_error(squares)
+    return found._replace(limit=min(1.0, math.sqrt(max(upper, 0.0))))
 
 
 def _left_out(fit: Callable[[Floats, Floats], Line], x: Floats, y: Floats) -> Floats:
@@ -256,6 +264,15 @@ def _left_out(fit: Callable[[Floats, Floats], Line], x: Floats, y: Floats) -> Fl
 
 def _is_proven(gains: Floats, least: float) -> bool:
     return bool(gains.mean() > max(least, PROVEN * _standard_error(gains), 0.0))
+
+
+def _signed_ranks(x: Floats) -> float:
+    """Return by how many standard deviations Wilcoxon's sum of ranks speaks for x > 0."""
+    x = x[x != 0]
+    ranks = 1 + np.argsort(np.argsort(np.abs(x)))
+    n = len(x)
+    above = float(ranks[x > 0].sum()) - n * (n + 1) / 4
+    return above / math.sqrt(n * (n + 1) * (2 * n + 1) / 24) if n else 0.0
 
 
 def _standard_error(x: Floats) -> float:
