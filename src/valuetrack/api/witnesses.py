@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STATES = 8
 """From how many states an episode is seen."""
-AGAIN, AGAIN_ON_HOST = 15, 3
+AGAIN, AGAIN_ON_HOST = 63, 3
 """How often one of these states is left once more: in Python, where it takes longer, less often."""
 STREAM = 1_000_003
 """Keeps the random numbers of these episodes apart from all others with the same seed."""
