@@ -52,6 +52,15 @@ def test_a_state_is_left_again_independently(backend):
 
 
 @pytest.mark.parametrize("backend", ENVS)
+def test_once_leaves_no_state_again(backend):
+    often, once = (witnesses(agent(backend), 8, 0, 0, once=once) for once in (False, True))
+    for one, other in zip(often, once, strict=True):
+        np.testing.assert_array_equal(one.first.returns, other.first.returns)
+        assert one.again.returns.shape[1] > 2
+        assert other.again.returns.shape == (8, 0)
+
+
+@pytest.mark.parametrize("backend", ENVS)
 def test_the_same_seed_plays_the_same_episodes_and_streams_and_members_others(backend):
     one, same, seed, stream = (
         witnesses(agent(backend), 8, *which) for which in ((1, 0), (1, 0), (2, 0), (1, 1))

@@ -139,7 +139,7 @@ class Calibrations:
         if now[:2] != self.clock[:2]:
             return Lookup(None, OUTDATED_RETURN, is_outdated=True)
         found = self.members[member]
-        problem = "This seed could not be calibrated; agent.calibrate() warns why, once again."
+        problem = "This seed could not be calibrated; agent.calibrate() says why in a warning."
         return Lookup(found, "" if found else problem)
 
     def arrays(self) -> dict[str, NDArray]:
@@ -261,7 +261,7 @@ def check(
     Levels that the calibration is too small for are NaN.
     """
     found: list[Checked | None] = []
-    for member, seen in enumerate(witnesses(player, episodes, seed, CHECK)):
+    for member, seen in enumerate(witnesses(player, episodes, seed, CHECK, once=True)):
         calibration = player.calibration.of(member, player.trainer.clock).found
         problem = _problem(player, seen, episodes)
         if calibration is None or isinstance(seen, CutOff) or problem:

@@ -52,10 +52,15 @@ class CutOff(NamedTuple):
     """After how many steps the first of these was."""
 
 
-def witnesses(player: Player, episodes: int, seed: int, stream: int) -> list[Witnesses | CutOff]:
-    """Play episodes with every seed; another ``stream`` of the same seed plays others."""
+def witnesses(
+    player: Player, episodes: int, seed: int, stream: int, *, once: bool = False
+) -> list[Witnesses | CutOff]:
+    """Play episodes with every seed; another ``stream`` of the same seed plays others.
+
+    With ``once``, no state is left again.
+    """
     if player.env.in_jax is None:
-        return _on_host(player, episodes, seed, stream)
+        return _on_host(player, episodes, seed, stream, 0 if once else AGAIN_ON_HOST)
     states = [player.trainer.member(member).learner for member in range(len(player.seeds))]
     run = player._queries.rollout
     found: list[Witnesses | CutOff] = []
@@ -69,13 +74,17 @@ def witnesses(player: Player, episodes: int, seed: int, stream: int) -> list[Wit
         random = _generator(seed, stream, member).random((STATES, episodes))
         at = (random * np.minimum(length, usable)).astype(int)
         seen = [run(state, keys, keys, steps, player._discount) for steps in at]
-        again = [run(state, keys, other, at[0], player._discount) for other in branches]
+        others = branches[:0] if once else branches
+        again = [run(state, keys, other, at[0], player._discount) for other in others]
         same = np.ones(episodes, bool)
-        found.append(Witnesses(_stacked(seen, axis=1), _stacked(again, axis=1), same))
+        first = _stacked(seen, axis=1)
+        found.append(Witnesses(first, _stacked(again, axis=1) if again else _none(first), same))
     return found
 
 
-def _on_host(player: Player, episodes: int, seed: int, stream: int) -> list[Witnesses | CutOff]:
+def _on_host(
+    player: Player, episodes: int, seed: int, stream: int, again: int
+) -> list[Witnesses | CutOff]:
     lanes = player.env.for_evaluation(len(player.seeds))
     choose, limit = player._choice(player.trainer.states, seed), EPISODE_LIMIT
     generator = _generator(seed, stream, 0)
@@ -89,7 +98,7 @@ def _on_host(player: Player, episodes: int, seed: int, stream: int) -> list[Witn
     usable = [usable_steps(length, terminated, player._discount) for length, terminated in pairs]
     found: list[Witnesses | CutOff] = [_cut_off(*pair) for pair in pairs]
     if any(usable):
-        seen = _seen_on_host(player, rounds, usable, generator)
+        seen = _seen_on_host(player, rounds, usable, generator, again)
         found = [
             one if most else other for one, most, other in zip(seen, usable, found, strict=True)
         ]
@@ -101,6 +110,7 @@ def _seen_on_host(
     rounds: list[list[HostEpisode]],
     usable: list[int],
     generator: np.random.Generator,
+    visits: int,
 ) -> list[Witnesses]:
     """See the episodes of all lanes from usable steps.
 
@@ -113,13 +123,14 @@ def _seen_on_host(
         each = [(episode, max(1, most)) for episode, most in zip(episodes, usable, strict=True)]
         seen = [[e.seen_from(k, most, discount) for e, most in each] for k in range(STATES)]
         first.append(_stacked([_stacked(of_lane) for of_lane in zip(*seen, strict=True)]))
-        branches = generator.integers(2**31, size=(AGAIN_ON_HOST, lanes.count)).tolist()
-        visits = [
-            visit_again(choose, lanes, episodes, seen[0], b, limit=EPISODE_LIMIT, discount=discount)
-            for b in branches
-        ]
-        again.append(_stacked([_stacked(rollouts) for rollouts, _ in visits], axis=1))
-        same.append(np.all([is_same for _, is_same in visits], axis=0))
+        second, is_same = _none(first[-1]), np.ones(lanes.count, bool)
+        for branches in generator.integers(2**31, size=(visits, lanes.count)).tolist():
+            rollouts, met = visit_again(
+                choose, lanes, episodes, seen[0], branches, limit=EPISODE_LIMIT, discount=discount
+            )
+            second, is_same = _added(second, _stacked(rollouts)), is_same & met
+        again.append(second)
+        same.append(is_same)
     of_lanes = _stacked(first, axis=1), _stacked(again, axis=1), np.stack(same, axis=1)
     return [Witnesses(*jax.tree.map(operator.itemgetter(i), of_lanes)) for i in range(lanes.count)]
 
@@ -131,6 +142,17 @@ def _cut_off(length: NDArray, terminated: Bools) -> CutOff:
 
 def _stacked(rows: list[Rollout] | tuple[Rollout, ...], axis: int = 0) -> Rollout:
     return Rollout(*(np.stack(part, axis=axis) for part in zip(*rows, strict=True)))
+
+
+def _none(rows: Rollout) -> Rollout:
+    """Return the rows without any continuation."""
+    return Rollout(*(part[:, :0] for part in rows))
+
+
+def _added(rows: Rollout, one: Rollout) -> Rollout:
+    """Return the rows with one more continuation."""
+    pairs = zip(rows, one, strict=True)
+    return Rollout(*(np.concatenate([part, new[:, None]], axis=1) for part, new in pairs))
 
 
 def _keys(seed: int, stream: int, member: int, episodes: int) -> tuple[Array, Array]:
