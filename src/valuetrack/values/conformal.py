@@ -184,15 +184,16 @@ class Agreement(NamedTuple):
 
     From one state of each episode, several episodes go on independently. The mean of their returns,
     :math:`\bar G`, lies around the value m, of a claimed standard error s, by the error of m and by
-    noise, whose variance :math:`\nu` the returns themselves show. A factor c makes both large
-    enough for an episode if :math:`|\bar G - m| \le z \sqrt{c^2 s^2 + \nu}`, with z the normal
-    quantile of the level, that is, from
+    noise, whose variance :math:`\nu` the returns themselves show: :math:`(\bar G - m)^2 - \nu` is
+    the squared error on average. The factor is the conformal quantile over episodes of
 
-    .. math:: c = \sqrt{\max(0, (\bar G - m)^2 / z^2 - \nu)} \, / s
+    .. math:: c = \sqrt{\max(0, (\bar G - m)^2 - \min(1, z^2)\, \nu)} \, / (z s),
 
-    on, and the factor is the conformal quantile of these. So the interval widened by the noise of
-    the mean return contains that mean with a probability of at least the level, for a new episode.
-    Without noise this is a guarantee for the value; with it, the noise is not counted as error.
+    with z the normal quantile of the level. Then :math:`|\bar G - m| \le z \sqrt{c^2 s^2 + \nu}`
+    with a probability of at least the level, for a new episode: without noise a guarantee for the
+    value. With noise, c errs towards wide. To subtract :math:`z^2 \nu` would keep the inequality
+    too, but forgives every state an error of :math:`z \sqrt \nu`: too much, unless errors are
+    normal.
     """
 
     distances: Floats
@@ -215,8 +216,8 @@ class Agreement(NamedTuple):
             return self.limit
         known = min(level, count / (count + 1))
         z = float(special.ndtri((1 + known) / 2))
-        squares = np.maximum((self.distances / z) ** 2 - self.noise**2, 0.0)
-        return math.sqrt(conformal_quantile(squares, known))
+        squares = np.maximum(self.distances**2 - min(1.0, z**2) * self.noise**2, 0.0)
+        return math.sqrt(conformal_quantile(squares, known)) / z
 
 
 NOT_COMPARED = Agreement(np.zeros(0), np.zeros(0))
