@@ -77,3 +77,36 @@ class Probes:
     def action_mask(self, state: ProbeState) -> Array:
         in_corridor = (state.place == 1) | (state.place == 2)
         return jnp.stack([jnp.bool_(True), ~in_corridor])
+
+
+@dataclass(frozen=True)
+class Coins:
+    """A place of three that pays its number, plus noise, until a coin ends it: one step in four.
+
+    Q = place / (1 - 0.75 gamma), for both actions; a return is noisier. ``horizon`` cuts episodes.
+    """
+
+    observation_shape: ClassVar[tuple[int, ...]] = (3,)
+    observation_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
+    num_actions: ClassVar[int] = 2
+    reset_uniforms: ClassVar[int] = 1
+    step_uniforms: ClassVar[int] = 2
+    noise: float = 1.0
+    ends: float = 0.25
+    horizon: int = 10**6
+
+    def reset(self, uniforms: Array) -> ProbeState:
+        return ProbeState(jnp.floor(3 * uniforms[0]), jnp.int32(0))
+
+    def step(self, state: ProbeState, action: Array, uniforms: Array) -> Step[ProbeState]:
+        after = ProbeState(state.place, state.steps + 1)
+        reward = state.place + self.noise * (2 * uniforms[0] - 1)
+        over = uniforms[1] < self.ends
+        cut = (after.steps >= self.horizon) & ~over
+        return Step(after, self.observe(after), reward.astype(jnp.float32), over, cut)
+
+    def observe(self, state: ProbeState) -> Array:
+        return (jnp.arange(3) == state.place).astype(jnp.float32)
+
+    def action_mask(self, state: ProbeState) -> Array:
+        return jnp.ones(2, bool)

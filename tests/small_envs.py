@@ -131,3 +131,26 @@ class Broken(Counter):
             observation = observation if self.wrong_observation is None else self.wrong_observation
             reward = reward if self.wrong_reward is None else self.wrong_reward
         return observation, reward, *rest
+
+
+class Coins(gymnasium.Env):
+    """What :class:`tests.probes.Coins` is, in Python."""
+
+    def __init__(self, noise=1.0, ends=0.25, horizon=10**6):
+        self.observation_space = spaces.Box(0, 1, (3,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.noise, self.ends, self.horizon = noise, ends, horizon
+
+    def _observation(self):
+        return np.eye(3, dtype=np.float32)[self.place]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.steps = int(self.np_random.integers(3)), 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.steps += 1
+        reward = self.place + self.noise * self.np_random.uniform(-1, 1)
+        over = bool(self.np_random.random() < self.ends)
+        return self._observation(), reward, over, self.steps >= self.horizon, {}

@@ -32,6 +32,7 @@ COMMANDS = {
     options.Report: "reproduce",
     options.Train: "train",
     options.Evaluate: "train",
+    options.Calibrate: "calibrate",
     options.Envs: "lists",
     options.Algos: "lists",
 }

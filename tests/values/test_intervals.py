@@ -182,7 +182,9 @@ def test_samples_alone_have_no_interval_for_the_value():
     alone = Estimate(np.zeros((3, 2)), np.zeros(2), "samples", is_posterior=True)
     with pytest.raises(ValueError, match="no replay memory behind it"):
         alone.interval(kind="value")
-    with pytest.raises(ValueError, match="'value', 'credible' or 'prediction', not 'median'"):
+    with pytest.raises(
+        ValueError, match="'value', 'return', 'credible' or 'prediction', not 'median'"
+    ):
         alone.interval(kind="median")
 
 

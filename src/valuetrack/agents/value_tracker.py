@@ -299,6 +299,9 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         self._check_policy()
         super()._check_learning(schedule)
 
+    def _check_playing(self) -> None:
+        self._check_policy()
+
     def _check_policy(self) -> None:
         if self.policy is None:
             raise PolicyError(

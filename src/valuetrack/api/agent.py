@@ -19,7 +19,8 @@ from valuetrack.api.environment import AgentEnvironment, Backend, Observation
 from valuetrack.api.estimate import INITIAL, Estimate
 from valuetrack.api.options import OptionsType, parse, with_options
 from valuetrack.api.pieces import Heartbeat
-from valuetrack.api.queries import EPISODE_LIMIT, Queries
+from valuetrack.api.playing import Player
+from valuetrack.api.queries import Queries
 from valuetrack.api.solving import Solver
 from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Callback
@@ -27,7 +28,6 @@ from valuetrack.io import array_file
 from valuetrack.learner import Learner, LearnerState, Task
 from valuetrack.posterior import Pool
 from valuetrack.training.compiled_trainer import CompiledTrainer
-from valuetrack.training.evaluation import Choose, Episodes, evaluate_on_host
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
 from valuetrack.types import Keywords, NDArray
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import arviz
 
 
-class Agent(Generic[OptionsType]):
+class Agent(Player, Generic[OptionsType]):
     """A value-based agent in an environment.
 
     Parameters
@@ -237,9 +237,11 @@ class Agent(Generic[OptionsType]):
             drawn, latest = drawn[:, 0], latest[0]
         solve = self._solver.later(int(member), encoded, single)
         if not self.trainer.clock.updates:
-            return Estimate(drawn, latest, INITIAL, is_posterior=False, solve=solve)
-        what, is_sampler = self.sample_name, self.is_sampler
-        return Estimate(drawn, latest, what, is_sampler, weights, solve=solve)
+            what, is_sampler = INITIAL, False
+        else:
+            what, is_sampler = self.sample_name, self.is_sampler
+        learned = self.calibration.of(int(member), self.trainer.clock)
+        return Estimate(drawn, latest, what, is_sampler, weights, solve=solve, calibration=learned)
 
     def to_arviz(self, observation: Observation, name: str = "q") -> arviz.InferenceData:
         """Export the samples at one observation, or at a batch of them, for ArviZ.
@@ -249,28 +251,6 @@ class Agent(Generic[OptionsType]):
         """
         chains = [self.posterior(observation, member=m).samples for m in range(len(self.seeds))]
         return posterior.inference_data({name: np.stack(chains)})
-
-    def evaluate(self, episodes: int = 10, *, seed: int = 0) -> NDArray:
-        """Play greedy episodes with the current parameters; return (seeds, episodes) returns."""
-        return np.asarray(self.play(episodes, seed=seed).returns)
-
-    def play(self, episodes: int = 10, *, seed: int = 0) -> Episodes:
-        """Play greedy episodes; also say what was expected of them, and their discounted returns.
-
-        Where Q-values are right, ``start_values`` and ``discounted_returns`` agree in the mean.
-        """
-        check_count("episodes", episodes)
-        check_count("seed", seed, least=0)
-        states, discount = self.trainer.states, self.options.discount
-        if self.env.in_jax is not None:
-            return self._queries.play(states, seed, episodes, discount)
-        envs = self.env.for_evaluation(len(self.seeds))
-        starts = (np.random.SeedSequence([seed, 1]).generate_state(envs.count) >> 1).tolist()
-        choose, limit = self._choice(states, seed), EPISODE_LIMIT
-        return evaluate_on_host(choose, envs, starts, episodes, limit=limit, discount=discount)
-
-    def _choice(self, states: LearnerState, seed: int) -> Choose:
-        return self._queries.greedily(states)
 
     def tracking(self) -> Tracking:
         """Return the values recorded so far; see ``track`` of :meth:`learn`."""
@@ -286,7 +266,8 @@ class Agent(Generic[OptionsType]):
 
     def save(self, path: str | os.PathLike[str], *, replay: bool = True) -> None:
         """Write the agent to one file; with its replay memory, it goes on bit for bit."""
-        array_file.save(path, self.trainer.arrays(replay=replay), self.describe(replay=replay))
+        arrays = {**self.trainer.arrays(replay=replay), **self.calibration.arrays()}
+        array_file.save(path, arrays, self.describe(replay=replay))
 
     def describe(self, *, replay: bool = True) -> Keywords:
         """Return what a file says of the agent besides its arrays."""
@@ -347,6 +328,7 @@ class Agent(Generic[OptionsType]):
             **dict(self.options),
         )
         twin.trainer.restore(self.trainer.arrays())
+        twin.calibration = self.calibration
         twin._random = copy.deepcopy(self._random, memo)
         twin._records, twin._tracked = list(self._records), self._tracked
         memo[id(self)] = twin

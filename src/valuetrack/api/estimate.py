@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from valuetrack import posterior
+from valuetrack.api.calibration import Lookup
 from valuetrack.posterior import Interval, Pool
 from valuetrack.posterior import IntervalKind as PoolIntervalKind
 from valuetrack.types import NDArray
 from valuetrack.values.sandwich import Values
 
-IntervalKind = Literal["value"] | PoolIntervalKind
+IntervalKind = Literal["value", "return"] | PoolIntervalKind
 
 INITIAL = "the initial parameters, not a posterior"
 """What the only sample is before the first update."""
@@ -42,6 +43,8 @@ class Estimate:
         Whether they are values of actions, Q(s, a), or of states, V(s).
     solve
         Solves the values from the replay memory; ``None`` where there is none.
+    calibration
+        What the agent's own episodes have taught, if it was calibrated.
     """
 
     samples: NDArray
@@ -51,6 +54,7 @@ class Estimate:
     weights: NDArray | None = None
     of: Literal["q", "v"] = "q"
     solve: Callable[[], Values] | None = field(default=None, compare=False)
+    calibration: Lookup = field(default=Lookup(), compare=False)
 
     @cached_property
     def pool(self) -> Pool:
@@ -85,15 +89,30 @@ class Estimate:
     def interval(self, level: float = 0.95, kind: IntervalKind = "credible") -> Interval:
         """Return an interval for every Q-value.
 
-        ``"value"`` is for the value itself: :attr:`solved` with normal quantiles. ``"credible"``
-        goes from quantile to quantile of the samples; ``"prediction"`` is as wide, and centred on
-        the latest sample: the interval of the paper's coverage rates. A single sample has neither
-        of these two: NaN.
+        ``"value"`` is for the value itself: :attr:`solved` with normal quantiles, corrected and
+        scaled if the agent is calibrated. ``"credible"`` goes from quantile to quantile of the
+        samples; ``"prediction"`` is as wide, and centred on the latest sample: the interval of the
+        paper's coverage rates. A single sample has neither of these two: NaN.
+
+        ``"return"`` is for the discounted return of one episode that goes on from here with the
+        policy's own actions; the agent must be calibrated. Take a new episode, and a state drawn
+        uniformly from its steps: the interval there, of the action that the policy takes, contains
+        the return with a probability of at least ``level``, and of at most ``level + 1 / (n + 1)``
+        if no two scores are equal, where n is half the number of calibrating episodes. This needs
+        nothing but that episodes are exchangeable: one state of each was used, since those of one
+        episode depend on each other. It is an average over states and calibrations, not a promise
+        for each. Other actions have the same spread around their own values, without a guarantee.
+        Where episodes were cut off, it is for states and returns as
+        :meth:`~valuetrack.api.playing.Player.calibrate` uses them.
         """
         if kind == "value":
-            return self.solved.interval(level)
+            return self.calibration.value_interval(self.solved, level)
+        if kind == "return":
+            return self.calibration.return_interval(self.latest, level)
         if kind not in get_args(PoolIntervalKind):
-            raise ValueError(f"An interval is 'value', 'credible' or 'prediction', not {kind!r}.")
+            raise ValueError(
+                f"An interval is 'value', 'return', 'credible' or 'prediction', not {kind!r}."
+            )
         low, high = posterior.interval(self.pool, level, kind, centre=self.latest)
         if len(self.samples) < 2:
             low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import jax
 from gymnasium.vector import VectorEnv
 
+from valuetrack.api import calibration
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.environment import Backend
 from valuetrack.api.options import Options, parse, tuples
@@ -236,6 +237,8 @@ def _restore(path: Path, agent: AnyAgent, arrays: Arrays, saved: Saved, env: obj
         else:  # what another kind of trainer has learned; its environment is not needed
             learned = from_arrays(arrays, agent.trainer.learned, LEARNED)
             agent.trainer.adopt(learned, read_clock(arrays))
+        if saved.env is None or _as_saved(saved, env):  # else it is of another environment
+            agent.calibration = calibration.read_arrays(arrays, len(saved.seeds))
     except PolicyError:
         raise
     except UNFIT as error:

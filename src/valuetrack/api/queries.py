@@ -19,6 +19,7 @@ from valuetrack.envs.gym.vectorised import Observed
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.training import evaluation
 from valuetrack.training.evaluation import Episodes, evaluate_compiled, greedy_choice, values_key
+from valuetrack.training.rollouts import Rollout, rollout_compiled
 from valuetrack.types import Array, NDArray, Params, Tree
 
 Choose = Callable[[LearnerState, NDArray, NDArray], tuple[Array, Array]]
@@ -58,6 +59,7 @@ class Queries:
         self._values = jax.jit(self._values_in_block)
         self._values_of_pool = jax.jit(self._pool_values_in_block)
         self._play = jax.jit(self._play_with_all, static_argnums=2)
+        self._rollout = jax.jit(self._rollout_of_one)
 
     def values(self, state: LearnerState, observations: NDArray) -> NDArray:
         """Return the Q-values of the current sample, (heads, n, actions)."""
@@ -87,6 +89,13 @@ class Queries:
         played = self._play(states, keys, episodes, discount)
         return Episodes(*(np.asarray(part, np.float64) for part in played))
 
+    def rollout(
+        self, state: LearnerState, keys: Array, branches: Array, at: NDArray, discount: float
+    ) -> Rollout:
+        """Play episodes with one seed, in the environment in JAX, and see them from a step."""
+        found = self._rollout(state, keys, branches, jnp.asarray(at, jnp.int32), discount)
+        return Rollout(*(np.asarray(part) for part in found))
+
     def greedily(self, states: LearnerState) -> evaluation.Choose:
         """Return how to act greedily with all seeds, each in an environment on the host."""
 
@@ -111,12 +120,23 @@ class Queries:
         values: Array = jax.lax.map(of_one, samples)
         return jnp.moveaxis(values, 2, 0)
 
+    def _rollout_of_one(
+        self, state: LearnerState, keys: Array, branches: Array, at: Array, discount: Array
+    ) -> Rollout:
+        env, limit = self._env_in_jax(), EPISODE_LIMIT
+        return rollout_compiled(
+            env, self.learner, state, keys, branches, at, limit=limit, discount=discount
+        )
+
+    def _env_in_jax(self) -> Environment[Tree]:
+        if self.env is None:
+            raise ValueError("The environment is not written in JAX.")
+        return self.env
+
     def _play_with_all(
         self, states: LearnerState, keys: Array, episodes: int, discount: Array
     ) -> Episodes:
-        env = self.env
-        if env is None:
-            raise ValueError("The environment is not written in JAX.")
+        env = self._env_in_jax()
 
         def one(state: LearnerState, key: Array) -> Episodes:
             return evaluate_compiled(

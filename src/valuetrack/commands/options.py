@@ -181,6 +181,33 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Calibrate:
+    """Play greedy episodes with a saved agent, and save with it what they teach about its values.
+
+    Its intervals for the value are corrected from then on, and it has some for the return. Fresh
+    episodes check that, as many again; a reliability diagram is written beside the file.
+
+    Examples
+    --------
+      valuetrack calibrate runs/lktd-CartPole-v1 --episodes 100
+
+      valuetrack calibrate agent.vt --out calibrated.vt
+    """
+
+    model: Annotated[
+        Path,
+        Argument(help="A file that `train` or `save` wrote, or the folder of a training."),
+    ]
+    episodes: Annotated[
+        int, Option(min=1, help="Episodes of each seed; an interval of 95 % takes 38.")
+    ] = 50
+    seed: Annotated[int, Option(min=0, max=2**31 - 1, help="Of the episodes.")] = 0
+    out: Annotated[Path | None, Option(help="Another file than the one that was read.")] = None
+    env: Annotated[str | None, Option(help="Another environment than the saved one.")] = None
+    import_: Imports = None
+
+
+@dataclass(frozen=True)
 class Envs:
     """List the environments that can be named, and which of them are compiled.
 

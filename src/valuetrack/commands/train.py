@@ -40,7 +40,7 @@ def train(given: Train, console: Console) -> int:
     path = given.out or Path("runs") / f"{kind.name}-{given.env.replace('/', '-')}"
     with contextlib.ExitStack() as held:
         # Before an agent is read that another process may replace.
-        folder = _lock_existing(path, held)
+        folder = lock_existing(path, held)
         agent, resumes = _make_agent(path, kind, given, is_begun=folder is not None)
         steps, tracked = agent.num_timesteps, None
         if steps >= given.steps:
@@ -72,7 +72,7 @@ def evaluate(given: Evaluate, console: Console) -> None:
     _show(agent, agent.play(given.episodes, seed=given.seed), console)
 
 
-def _lock_existing(path: Path, held: contextlib.ExitStack) -> RunFolder | None:
+def lock_existing(path: Path, held: contextlib.ExitStack) -> RunFolder | None:
     """Return a folder that exists, and keep other processes from training in it."""
     if not (path / MANIFEST).exists():
         return None

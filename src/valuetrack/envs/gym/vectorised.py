@@ -99,6 +99,11 @@ class VectorisedEnvs(abc.ABC):
     def close(self) -> None:
         """Close the environments."""
 
+    def draw_anew(self, index: int, seed: int) -> bool:
+        """Let one of them draw other numbers from now on; return whether that can be done."""
+        del index, seed
+        return False
+
     def _masks(self, infos: Iterable[tuple[int, Info]], terminal: Bools) -> Bools:
         """Return all masks, given the infos that hold one; elsewhere every action is legal."""
         masks = np.ones((self.count, self.num_actions), bool)
@@ -156,6 +161,14 @@ class SequentialEnvs(VectorisedEnvs):
             self._observed(now, self._nowhere) if any_over else following,
             np.ones(self.count, bool),
         )
+
+    def draw_anew(self, index: int, seed: int) -> bool:
+        """Replace the generator that Gymnasium gives an environment, ``np_random``."""
+        try:
+            self.envs[index].unwrapped.np_random = np.random.default_rng(seed)
+        except AttributeError:  # of one that has its own ways
+            return False
+        return True
 
     def close(self) -> None:
         """Close the environments."""
