@@ -122,8 +122,8 @@ class Tracking:
     ) -> Figure | None:
         """Draw the values of one state over the training; return the figure, or save it.
 
-        The band is the interval for the value itself where that was tracked, and the sliding
-        credible interval otherwise. Needs the extra ``plot``.
+        Bars are the intervals for the value itself, at the points where they were solved; without
+        any, a band is the sliding credible interval. Needs the extra ``plot``.
 
         Parameters
         ----------

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from valuetrack import posterior
 from valuetrack.types import Keywords, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from valuetrack.api.tracking import Tracking
+    from valuetrack.api.tracking import SolvedPoints, Tracking
 
 POINTS = 400
 """How many records a figure shows at most."""
+TOO_FEW = "(too few for an interval)"
 
 
 def draw(
@@ -59,25 +61,50 @@ def _draw_one(
         shown = np.unique(np.linspace(0, len(record) - 1, POINTS).astype(int))
         steps = record.steps[shown]
         axes.plot(steps, record.mean(window)[shown][at], color=colour, linewidth=1.2, label=label)
-        if record.solved is None:
+        if record.solved is None and _suffices(record, window, level):
             low, high = record.interval(level, window, shown)
             axes.fill_between(steps, low[at], high[at], **band)
     if record.solved is not None:
-        low, high = record.value_interval(level)
-        steps = record.solved.steps
-        given = None if len(record) else label
-        axes.plot(steps, record.solved.mean[at], "o", color=colour, markersize=3, label=given)
-        axes.fill_between(steps, low[at], high[at], **band)
+        _draw_solved(axes, record, record.solved, at, level, colour, None if len(record) else label)
     if truth is not None and np.isfinite(truth):
         axes.axhline(truth, color=colour, linestyle="--", linewidth=1)
+
+
+def _draw_solved(
+    axes: Axes,
+    record: Tracking,
+    solved: SolvedPoints,
+    at: Any,
+    level: float,
+    colour: str,
+    label: str | None,
+) -> None:
+    """Draw points with bars, side by side; nothing is known between two points."""
+    count = 1 if len(record.shape) == 3 else record.shape[-1]
+    spacing = float(np.min(np.diff(solved.steps))) if len(solved.steps) > 1 else 0.0
+    beside = 0.08 * spacing * (at[-1] - (count - 1) / 2) if count > 1 else 0.0
+    low, high = record.value_interval(level)
+    half, mean = (high[at] - low[at]) / 2, solved.mean[at]
+    axes.errorbar(
+        solved.steps + beside, mean, half, fmt="o", color=colour, markersize=3, capsize=2,
+        linewidth=1, label=label,
+    )  # fmt: skip
+
+
+def _suffices(record: Tracking, window: int, level: float) -> bool:
+    """Return whether a window holds the samples that an interval needs."""
+    return window * record.samples.shape[2] >= posterior.samples_needed(level)
 
 
 def _title(record: Tracking, state: int, window: int, level: float) -> str:
     sliding = f"sliding mean of {window} records"
     if record.solved is None:
-        return f"Values of state {state}: {sliding} and their {level:.0%} credible interval"
-    solved = f"points: solved from the replay memory, with the {level:.0%} interval for the value"
-    return f"Values of state {state}\n{f'lines: {sliding}; ' if len(record) else ''}{solved}"
+        suffices = _suffices(record, window, level)
+        interval = f"and their {level:.0%} credible interval" if suffices else TOO_FEW
+        return f"Values of state {state}: {sliding} {interval}"
+    solved = f"solved from the replay memory, with the {level:.0%} interval for the value"
+    lines = f"; lines: {sliding}" if len(record) else ""
+    return f"Values of state {state}{lines}\npoints: {solved}"
 
 
 def _add_legend(axes: Axes, *, known: bool) -> None:
