@@ -93,7 +93,7 @@ def _draw_solved(
 
 def _suffices(record: Tracking, window: int, level: float) -> bool:
     """Return whether a window holds the samples that an interval needs."""
-    return window * record.samples.shape[2] >= posterior.samples_needed(level)
+    return bool(window * record.samples.shape[2] >= posterior.samples_needed(level))
 
 
 def _title(record: Tracking, state: int, window: int, level: float) -> str:
