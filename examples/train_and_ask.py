@@ -16,7 +16,8 @@ observation = [0.0, 0.1, 0.02, -0.1]
 action, _ = agent.predict(observation)
 q = agent.posterior(observation)
 low, high = q.interval(0.95)
-print(f"take {action}; Q = {q.mean.round(1)}, 95 % between {low.round(1)} and {high.round(1)}")
+value = q.solved.mean.round(1)
+print(f"take {action}; Q = {value}, 95 % between {low.round(1)} and {high.round(1)}")
 print(f"each action is the best one in {q.policy_probabilities().round(2)} of the samples")
 
 # An interval is only as good as its targets: compare values with what comes of them.

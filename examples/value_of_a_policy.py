@@ -20,7 +20,7 @@ tracker.learn(15_000)
 for name, lean in {"upright": 0.0, "leaning": 0.15, "nearly over": 0.2}.items():
     v = tracker.posterior([0.0, 0.0, lean, 0.5])
     low, high = v.interval(0.95)
-    print(f"{name}: V = {v.mean:.1f}, 95 % between {low:.1f} and {high:.1f}")
+    print(f"{name}: V = {v.solved.mean:.1f}, 95 % between {low:.1f} and {high:.1f}")
 
 played = tracker.play(50)  # compare values with what comes of them
 print(f"start: V = {played.start_values.mean():.1f}", end=", ")

@@ -79,6 +79,9 @@ class Learner(NamedTuple):
     where the learner acts on its own values."""
     following: Following = "greedy"
     """Which next action its values are of."""
+    quantiles: Callable[[LearnerState, Array], Array] | None = None
+    """(state, observations) -> (..., actions, M): quantiles of the return at the levels (i - 1/2) /
+    M, as they are learned; ``None`` where none are."""
 
 
 def build_learner(

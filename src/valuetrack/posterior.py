@@ -25,6 +25,7 @@ array([0.5, 0.5])
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -230,6 +231,19 @@ def quantile(pool: Pool, q: Levels) -> Tree:
         return xp.where(undefined, xp.nan, value).reshape(wanted.shape + x.shape[1:])
 
     return jax.tree.map(leaf, pool.samples)
+
+
+def samples_needed(level: float) -> int:
+    """Return how many samples an interval of this level needs: one beyond each of its ends.
+
+    Examples
+    --------
+    >>> samples_needed(0.95), samples_needed(0.5)
+    (40, 4)
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"The level of an interval lies between 0 and 1; {level} does not.")
+    return math.ceil(2 / (1 - level) - 1e-9)
 
 
 def credible_interval(pool: Pool, level: Levels = 0.95) -> Interval:

@@ -107,14 +107,17 @@ def test_posterior_says_what_it_is(name):
 @EVERY
 def test_intervals_and_probabilities(name):
     q = trained(name).posterior(STATES)
-    credible, prediction = q.interval(0.8), q.interval(0.8, "prediction")
-    np.testing.assert_allclose(credible.low, np.quantile(q.samples, 0.1, axis=0), rtol=1e-5)
-    np.testing.assert_allclose(credible.high, np.quantile(q.samples, 0.9, axis=0), rtol=1e-5)
+    credible, prediction = q.interval(0.5, "credible"), q.interval(0.5, "prediction")
+    np.testing.assert_allclose(credible.low, np.quantile(q.samples, 0.25, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(credible.high, np.quantile(q.samples, 0.75, axis=0), rtol=1e-5)
     width = credible.high - credible.low
     np.testing.assert_allclose(prediction.high - prediction.low, width, rtol=1e-3, atol=1e-6)
     centre = (prediction.high + prediction.low) / 2
     np.testing.assert_allclose(centre, q.latest, rtol=1e-4, atol=1e-5)
-    assert (q.interval(0.99).high >= credible.high).all()
+    assert (q.interval(0.6, "credible").high >= credible.high).all()
+    np.testing.assert_array_equal(q.interval(0.9), q.interval(0.9, "value"))  # the default
+    with pytest.raises(ValueError, match=r"level 0.99 from samples needs at least 200, and here"):
+        q.interval(0.99, "credible")
     mask = np.asarray(jax.vmap(ESCAPE.action_mask)(cells()))
     probabilities = q.policy_probabilities(mask)
     legal = mask.any(axis=1)
@@ -156,11 +159,16 @@ def test_tracking(name):
     mean = record.mean(window=4)
     np.testing.assert_allclose(mean[-1], plain[-4:].mean(axis=0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(mean[1], plain[:2].mean(axis=0), rtol=1e-4, atol=1e-6)
-    low, high = record.interval(0.8, window=4)
+    low, high = record.interval(0.5, window=4)
     assert low.shape == high.shape == (13, 2, 12, 4)
     pooled = np.moveaxis(record.samples[-4:], 2, 1).reshape(-1, 2, 12, 4)
-    np.testing.assert_allclose(low[-1], np.quantile(pooled, 0.1, axis=0), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(high[-1], np.quantile(pooled, 0.9, axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(low[-1], np.quantile(pooled, 0.25, axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(high[-1], np.quantile(pooled, 0.75, axis=0), rtol=1e-5, atol=1e-6)
+    too_few = 1 if heads == 3 else 3  # four samples are needed
+    assert np.isnan(low[:too_few]).all()
+    assert np.isfinite(low[too_few:]).all()
+    with pytest.raises(ValueError, match=r"needs at least 200 of them.*choose a larger window"):
+        record.interval(0.99, window=4)
 
 
 @EVERY
@@ -557,9 +565,11 @@ def test_one_sample_has_no_spread():
     assert (len(one.samples), one.is_posterior) == (1, True)
     assert np.isnan(one.std).all()
     for kind in ("credible", "prediction"):
-        assert np.isnan(one.interval(0.9, kind)).all()
-    agent.learn(40)
-    assert np.isfinite(agent.posterior(observation).interval(0.9)).all()
+        with pytest.raises(ValueError, match=r"needs at least 20, and here are 1: let the agent"):
+            one.interval(0.9, kind)
+    agent.learn(80)
+    assert len(agent.posterior(observation).samples) == 21
+    assert np.isfinite(agent.posterior(observation).interval(0.9, "credible")).all()
 
 
 def test_values_that_are_no_numbers_prefer_no_action():

@@ -391,8 +391,9 @@ def test_a_file_without_an_id_says_what_is_so(contents, tmp_path):
 
 
 def test_a_network_too_large_for_a_pool_still_has_its_current_sample(monkeypatch):
-    monkeypatch.setattr(settings, "POOL_BYTES", 1)
-    agent = LKTD("CartPole-v1", **{**SMALL, "samples": None})
+    monkeypatch.setattr(settings, "memory_of_machine", lambda: 1.0)
+    with pytest.warns(UserWarning, match="Memory allows 0 parameter samples per seed rather than"):
+        agent = LKTD("CartPole-v1", **{**SMALL, "samples": None})
     observation = np.zeros(4, np.float32)
     assert agent.posterior(observation).what == "the initial parameters, not a posterior"
     agent.learn(40)

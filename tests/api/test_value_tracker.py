@@ -57,7 +57,7 @@ def test_v_values_have_no_axis_of_actions():
     made = tracker(probabilities=True, seeds=2).learn(200, track=CARTPOLE, track_every=3)
     one, two = made.posterior(CARTPOLE[0]), made.posterior(CARTPOLE, member=1)
     assert one.mean.shape == one.std.shape == one.latest.shape == one.interval().low.shape == ()
-    assert two.mean.shape == two.interval(0.9, kind="prediction").high.shape == (2,)
+    assert two.mean.shape == two.interval(0.5, kind="prediction").high.shape == (2,)
     assert one.samples.shape == (6,)
     assert two.samples.shape == (6, 2)
     assert f"{one.mean:.2f}" == f"{float(one.mean):.2f}"
@@ -69,7 +69,7 @@ def test_v_values_have_no_axis_of_actions():
     records = len(tracking)
     assert tracking.samples.shape == (records, 2, 1, 2)
     assert tracking.mean(window=5).shape == (records, 2, 2)
-    low, high = tracking.interval(0.9, window=5)
+    low, high = tracking.interval(0.5, window=5)
     assert low.shape == high.shape == (records, 2, 2)
     np.testing.assert_allclose(tracking.mean(1)[-1, 1], made.tracking().samples[-1, 1, 0])
 

@@ -91,6 +91,25 @@ def test_tracked_values_are_written_and_drawn(trained):
     assert (out / "tracking.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_intervals_are_tracked_and_go_on(tmp_path):
+    np.save(tmp_path / "states.npy", np.zeros((2, 4), np.float32))
+    track = ["--track", tmp_path / "states.npy", "--track-intervals-every", 5]
+    for steps, more in ((80, ()), (120, ("--resume",))):
+        result = train(tmp_path / "run", *track, *more, steps=steps)
+        assert result.exit_code == 0, result.output
+    with np.load(tmp_path / "run" / "tracking.npz", allow_pickle=False) as arrays:
+        points, mean = arrays["solved.updates"], arrays["solved.mean"]
+    assert len(points) > 3
+    np.testing.assert_array_equal(points, 5 * np.arange(1, len(points) + 1))
+    assert mean.shape == (len(points), 1, 2, 2)
+    last = progress(tmp_path / "run")[-1]["values"]
+    assert np.all(np.less(last["solved_low"], last["solved_high"]))
+    np.testing.assert_allclose(last["solved"], mean[-1], rtol=1e-5)
+    result = train(tmp_path / "other", "--track-intervals-every", 5)
+    assert result.exit_code == 2
+    assert "--track-intervals-every needs observations to solve for: --track." in result.output
+
+
 def test_a_saved_agent_is_evaluated(trained):
     out, _ = trained
     results = [invoke("evaluate", out / "agent.vt", "--episodes", 3) for _ in range(2)]

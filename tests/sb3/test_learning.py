@@ -228,7 +228,7 @@ def test_a_posterior_has_the_face_of_valuetracks():
     assert batch.samples.shape == (6, 2, 3)
     np.testing.assert_allclose(batch.samples[:, 0], one.samples, rtol=1e-5)
     np.testing.assert_array_equal(one.samples[-1], one.latest)  # the newest is the current one
-    low, high = one.interval(0.9)
+    low, high = one.interval(0.5, kind="credible")
     assert (low <= high).all()
     assert one.std.shape == (3,)
     assert one.policy_probabilities().sum() == pytest.approx(1.0)

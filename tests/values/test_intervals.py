@@ -41,7 +41,7 @@ def trained(name="dqn"):
 
 
 def ends(agent, observation=STATES, level=0.95, **which):
-    return np.stack(agent.posterior(observation, **which).interval(level, kind="value"))
+    return np.stack(agent.posterior(observation, **which).interval(level))
 
 
 @pytest.mark.parametrize("most", [10**9, 0], ids=["all", "last layer"])
@@ -128,7 +128,7 @@ def test_solutions_are_kept_until_the_agent_learns_on():
         estimate.interval(kind="value")
     assert (ends(agent) != before).any()
     assert agent._solver._solved[0] is not kept
-    assert agent._solver._solved[0].clock == agent.trainer.clock
+    assert agent._solver._solved[0].moment == agent.trainer.clock
 
 
 def test_an_estimate_that_was_asked_once_keeps_its_values():
@@ -165,7 +165,7 @@ def test_without_a_replay_memory_the_way_out_is_named(tmp_path):
     q = load(tmp_path / "agent.npz", env=ESCAPE).posterior(STATES)
     with pytest.raises(ValueError, match=r"is empty.*replay=True.*kind='credible'"):
         q.interval(kind="value")
-    assert np.isfinite(q.interval(kind="credible")).all()
+    assert np.isfinite(q.interval(0.5, kind="credible")).all()
 
 
 def test_before_the_first_update_and_on_policy_it_is_refused():
@@ -175,7 +175,7 @@ def test_before_the_first_update_and_on_policy_it_is_refused():
     q = make("lktd", replay_capacity=None, learning_starts=0).learn(200).posterior(STATES)
     with pytest.raises(ValueError, match=r"set replay_capacity, or ask for kind='credible'"):
         q.interval(kind="value")
-    assert np.isfinite(q.interval(kind="credible")).all()
+    assert np.isfinite(q.interval(0.5, kind="credible")).all()
 
 
 def test_samples_alone_have_no_interval_for_the_value():

@@ -77,6 +77,11 @@ class IQN(Agent[IQNOptions]):
             levels = jax.random.uniform(key, (drawn,))  # the same for all observations
             return jnp.mean(quantiles(state.sampler.params, observations, levels), axis=-2)[None]
 
+        def at_midpoints(state: LearnerState, observations: Array) -> Array:
+            levels = (jnp.arange(drawn) + 0.5) / drawn
+            found = quantiles(state.sampler.params, observations, levels)
+            return jnp.swapaxes(found, -1, -2)
+
         learner = build_learner(
             Network(init, lambda params, x: quantiles(params, x, jnp.full((1,), 0.5))),
             optimiser,
@@ -84,7 +89,12 @@ class IQN(Agent[IQNOptions]):
             tau=options.tau,
             prepare=drawn_levels(options.levels, options.target_levels, drawn),
         )
-        return learner._replace(act=act, values=values, acting_uniforms=POLICY_UNIFORMS + drawn)
+        return learner._replace(
+            act=act,
+            values=values,
+            acting_uniforms=POLICY_UNIFORMS + drawn,
+            quantiles=at_midpoints,
+        )
 
 
 def quantile_network(

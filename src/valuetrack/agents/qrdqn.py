@@ -36,6 +36,8 @@ class QRDQN(Agent[QRDQNOptions]):
     --------
     >>> import valuetrack as vt
     >>> agent = vt.QRDQN("CartPole-v1", hidden=(8,), quantiles=10, seed=0).learn(2_000)
+    >>> agent.posterior([0.0, 0.1, 0.02, -0.1]).quantiles.values.shape  # (actions, quantiles)
+    (2, 10)
 
     References
     ----------
@@ -51,12 +53,15 @@ class QRDQN(Agent[QRDQNOptions]):
         """Build the learner; its network has outputs (actions, quantiles)."""
         network = options.network(task, (task.actions, options.quantiles))
         optimiser = options.optimiser(quantile_loss(network.apply, double=options.double))
-        return build_learner(
+        learner = build_learner(
             network,
             optimiser,
             to_values=lambda outputs: jnp.mean(outputs, axis=-1)[None],
             target_every=options.target_every,
             tau=options.tau,
+        )
+        return learner._replace(
+            quantiles=lambda state, observations: network.apply(state.sampler.params, observations)
         )
 
 

@@ -34,7 +34,6 @@ from valuetrack.training.evaluation import Choose, Episodes, values_key
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
 from valuetrack.types import Array, NDArray, Transition
-from valuetrack.values.sandwich import Values
 
 BEHAVIOUR_UNIFORMS = 3
 """Uniform numbers per action: whether to explore, where to, and the policy's own."""
@@ -227,7 +226,7 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         self._on_host = self._asked.on_host(self.task, self.env.offset)
         return HostTrainer(self.learner, how, self.env.in_python, self.seeds, self._on_host)
 
-    def posterior(self, observation: Any, *, member: int = 0) -> Estimate:
+    def posterior(self, observation: Any, *, member: int | Literal["all"] = 0) -> Estimate:
         """Return samples of the values at one observation, or at a batch of them.
 
         V-values have no axis of actions: ``mean`` is one number, or one per observation.
@@ -241,7 +240,7 @@ class ValueTracker(Agent[ValueTrackerOptions]):
             samples=samples,
             latest=latest,
             of="v",
-            solve=None if solve is None else lambda: Values(*(part[..., 0] for part in solve())),
+            solve=None if solve is None else lambda: solve().at((..., 0)),
         )
 
     def tracking(self) -> Tracking:
@@ -249,7 +248,7 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         found = super().tracking()
         if self.options.of == "q":
             return found
-        return dataclasses.replace(found, samples=found.samples[..., 0])
+        return found.of_states()
 
     def to_arviz(self, observation: Any, name: str | None = None) -> Any:
         """Export the samples for ArviZ, as ``"v"`` or ``"q"`` unless they get another name."""

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
-import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-from valuetrack import __version__, posterior
-from valuetrack.api import settings, training
+from valuetrack import posterior
+from valuetrack.api import description, settings, training
 from valuetrack.api.arguments import check_count, legal_actions, seed_range
 from valuetrack.api.environment import AgentEnvironment, Backend, Observation
-from valuetrack.api.estimate import INITIAL, Estimate
+from valuetrack.api.estimate import Estimate
+from valuetrack.api.estimation import Estimator
 from valuetrack.api.options import OptionsType, parse, with_options
 from valuetrack.api.pieces import Heartbeat
 from valuetrack.api.playing import Player
 from valuetrack.api.queries import Queries
-from valuetrack.api.solving import Solver
+from valuetrack.api.records import Records
+from valuetrack.api.solving import Solver, TrainerSource
 from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Callback
 from valuetrack.io import array_file
+from valuetrack.io.arrays import Arrays
 from valuetrack.learner import Learner, LearnerState, Task
-from valuetrack.posterior import Pool
 from valuetrack.training.compiled_trainer import CompiledTrainer
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
@@ -34,6 +36,9 @@ from valuetrack.types import Keywords, NDArray
 
 if TYPE_CHECKING:
     import arviz
+
+TRACKED_TRANSITIONS = 5_000
+"""From how many transitions intervals are solved during a training, unless told otherwise."""
 
 
 class Agent(Player, Generic[OptionsType]):
@@ -103,10 +108,15 @@ class Agent(Player, Generic[OptionsType]):
         self.learner = self._make_learner()
         self._queries = Queries(self.learner, self.env.in_jax)
         self._random = np.random.default_rng([self.seeds[0], 2])
-        self._records: list[tuple[NDArray, NDArray, NDArray]] = []
-        self._tracked: NDArray | None = None
+        self._records = Records()
         self.trainer: Trainer = self._make_trainer()
-        self._solver = Solver(self.trainer, of_mean=self.is_sampler)
+        how, count = self.trainer.settings, len(self.seeds)
+        settings.warn_of_small_pool(self.options, self.learner, how, count, stacklevel=2)
+        self._source = TrainerSource(self.trainer)
+        self._solver = Solver(self._source, of_mean=self.is_sampler)
+        self._estimator = Estimator(
+            self.trainer, self._queries, self._solver, self.sample_name, self.is_sampler
+        )
 
     def _make_learner(self) -> Learner:
         return self.build(self.task, self.options)
@@ -151,6 +161,8 @@ class Agent(Player, Generic[OptionsType]):
         tensorboard: str | os.PathLike[str] | None = None,
         track: Observation | None = None,
         track_every: int = 1,
+        track_intervals_every: int | None = None,
+        track_intervals_from: int | None = TRACKED_TRANSITIONS,
     ) -> Self:
         """Train for this many more environment steps per seed, rounded up to whole cycles.
 
@@ -172,11 +184,22 @@ class Agent(Player, Generic[OptionsType]):
         track, track_every
             Observations whose Q-values are recorded after every ``track_every``-th update; see
             :meth:`tracking`. Other observations than before begin a new record.
+        track_intervals_every, track_intervals_from
+            After every this many updates, solve the intervals of the tracked values, from at most
+            this many transitions drawn from the replay memory (``None`` for all, which takes
+            longer and gives narrower intervals).
         """
         check_count("total_timesteps", total_timesteps)
-        schedule = training.Schedule(report_every, evaluate_every, evaluation_episodes, track_every)
+        schedule = training.Schedule(
+            report_every,
+            evaluate_every,
+            evaluation_episodes,
+            track_every,
+            track_intervals_every,
+            track_intervals_from,
+        )
         self._check_learning(schedule)
-        self._start_tracking(track)
+        self._start_tracking(track, schedule)
         training.train(
             self,
             total_timesteps,
@@ -186,7 +209,7 @@ class Agent(Player, Generic[OptionsType]):
             progress_bar=progress_bar,
             tensorboard=tensorboard,
         )
-        self._warn_of_divergence()
+        description.warn_of_divergence(self, stacklevel=2)
         return self
 
     def predict(
@@ -215,33 +238,20 @@ class Agent(Player, Generic[OptionsType]):
         chosen = chosen + self.env.offset
         return (int(chosen[0]) if single else chosen), None
 
-    def posterior(self, observation: Observation, *, member: int = 0) -> Estimate:
+    def posterior(self, observation: Observation, *, member: int | Literal["all"] = 0) -> Estimate:
         """Return samples of the Q-values at one observation, or at a batch of them.
 
         For LKTD, SGLD and SGHMC they are draws from the posterior. For the others they are what
-        ``what`` says, and ``is_posterior`` is False.
+        ``what`` says, and ``is_posterior`` is False. ``member="all"`` puts those of all seeds
+        together, with ``rhat`` and ``ess``, and warns if they disagree.
         """
         encoded, single = self.env.encode(observation)
-        state = self._member(member)
-        latest = self._queries.values(state, encoded)
-        pool = self.trainer.member(member).pool
-        drawn, weights = latest[None], None
-        if isinstance(pool, Pool) and self.trainer.clock.updates:
-            # All slots at once, so that one program serves pools that fill up; then those in use.
-            every = self._queries.values_of_pool(state, pool.samples, encoded)
-            drawn, weights = posterior.in_order(pool._replace(samples=(every, pool.weights)))
-            weights = np.repeat(weights, drawn.shape[1])
-        drawn = drawn.reshape(-1, *drawn.shape[2:])  # heads count as samples
-        latest = latest.mean(axis=0)
-        if single:
-            drawn, latest = drawn[:, 0], latest[0]
-        solve = self._solver.later(int(member), encoded, single)
-        if not self.trainer.clock.updates:
-            what, is_sampler = INITIAL, False
-        else:
-            what, is_sampler = self.sample_name, self.is_sampler
+        if isinstance(member, str) and member == "all":
+            return self._estimator.of_all(encoded, single)
+        self._member(member)
+        found = self._estimator.of_one(int(member), encoded, single)
         learned = self.calibration.of(int(member), self.trainer.clock)
-        return Estimate(drawn, latest, what, is_sampler, weights, solve=solve, calibration=learned)
+        return dataclasses.replace(found, calibration=learned)
 
     def to_arviz(self, observation: Observation, name: str = "q") -> arviz.InferenceData:
         """Export the samples at one observation, or at a batch of them, for ArviZ.
@@ -254,11 +264,7 @@ class Agent(Player, Generic[OptionsType]):
 
     def tracking(self) -> Tracking:
         """Return the values recorded so far; see ``track`` of :meth:`learn`."""
-        if not self._records:
-            shape = (0, len(self.seeds), 1, 0, self.task.actions)
-            return Tracking(np.zeros(0, int), np.zeros(0, int), np.zeros(shape))
-        steps, updates, values = (np.concatenate(part) for part in zip(*self._records, strict=True))
-        return Tracking(steps, updates, values)
+        return self._records.tracking(len(self.seeds), self.task)
 
     def close(self) -> None:
         """Close the environments that the agent made; those it was given stay open."""
@@ -266,55 +272,39 @@ class Agent(Player, Generic[OptionsType]):
 
     def save(self, path: str | os.PathLike[str], *, replay: bool = True) -> None:
         """Write the agent to one file; with its replay memory, it goes on bit for bit."""
-        arrays = {**self.trainer.arrays(replay=replay), **self.calibration.arrays()}
+        arrays = {
+            **self.trainer.arrays(replay=replay),
+            **self._records.arrays(),
+            **self.calibration.arrays(),
+        }
         array_file.save(path, arrays, self.describe(replay=replay))
+
+    def restore(self, arrays: Arrays, *, replay: bool = True) -> None:
+        """Go on from the arrays of a file, with or without its replay memory.
+
+        Raises
+        ------
+        ValueError
+            If they are not those of such an agent.
+        """
+        self.trainer.restore(arrays, replay=replay)
+        self._records.restore(arrays, len(self.seeds), self.task)
 
     def describe(self, *, replay: bool = True) -> Keywords:
         """Return what a file says of the agent besides its arrays."""
-        env, env_options = self.env.saved
-        return {
-            "algorithm": self.name,
-            "options": self.options.model_dump(mode="json"),
-            "env": env,
-            "env_options": env_options,
-            "backend": self.backend,
-            "seeds": list(self.seeds),
-            "replay": replay,
-            "task": {**self.task._asdict(), "shape": list(self.task.shape)},
-            "version": __version__,
-        }
+        return description.for_file(self, replay=replay)
 
     def record(self, values: NDArray, every: int) -> None:
         """Keep the tracked values of the last cycles, those of every ``every``-th update."""
-        if not len(values):
-            return
-        clock, how = self.trainer.clock, self.trainer.settings
-        updates = clock.updates - len(values) + 1 + np.arange(len(values))
-        # Updates come at the end of a cycle; the last cycle has just ended.
-        behind = (clock.updates - updates) // how.updates_per_cycle
-        steps = self.trainer.steps - behind * how.transitions_per_cycle
-        wanted = updates % every == 0
-        self._records.append((steps[wanted], updates[wanted], values[wanted]))
+        self._records.add(self.trainer, values, every)
+
+    def record_intervals(self, transitions: int | None) -> None:
+        """Keep the intervals of the tracked values as they are now."""
+        self._records.solve(self.trainer, self._solver, transitions)
 
     def __repr__(self) -> str:
         """Say what it is in a few lines."""
-        defaults = self.options_type()
-        given = self.options.model_dump().items()
-        own = {name: value for name, value in given if value != getattr(defaults, name)}
-        seeds = f"seed {self.seeds[0]}"
-        if len(self.seeds) > 1:
-            seeds = f"seeds {self.seeds[0]} to {self.seeds[-1]}"
-        lines = [
-            f"{type(self).__name__} on {self.env.label}, {seeds}",
-            f"  task: {self.task.actions} actions, observations {self.task.shape}; "
-            f"{self.backend} trainer",
-            f"  learned: {self.num_timesteps:,} steps, {self.trainer.clock.updates:,} updates",
-        ]
-        if own:
-            lines.append(f"  options: {', '.join(f'{k}={v!r}' for k, v in own.items())}")
-        if self.diverged:
-            lines.append(f"  diverged: {self._divergence()}")
-        return "\n".join(lines)
+        return description.in_words(self)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """Return an agent of its own that has learned the same; on the host it starts episodes."""
@@ -330,7 +320,7 @@ class Agent(Player, Generic[OptionsType]):
         twin.trainer.restore(self.trainer.arrays())
         twin.calibration = self.calibration
         twin._random = copy.deepcopy(self._random, memo)
-        twin._records, twin._tracked = list(self._records), self._tracked
+        twin._records = self._records.copy()
         memo[id(self)] = twin
         return twin
 
@@ -345,33 +335,30 @@ class Agent(Player, Generic[OptionsType]):
         if schedule.evaluate_every:
             self.env.check_evaluation()
 
-    def _start_tracking(self, observations: Observation | None) -> None:
+    def _start_tracking(
+        self, observations: Observation | None, schedule: training.Schedule
+    ) -> None:
         if observations is None:
+            if schedule.intervals_every is not None:
+                raise ValueError(
+                    "track_intervals_every solves the values of tracked observations; pass "
+                    "`track=observations` as well."
+                )
             self.trainer.track(None)
             return
         encoded, single = self.env.encode(observations)
         if single:
             raise ValueError("`track` takes a batch of observations; wrap a single one: [obs].")
+        if schedule.intervals_every is not None:
+            self._source.check()
+            self._solver.check(encoded[0])
         self.trainer.track(encoded)
-        if self._tracked is None or not np.array_equal(encoded, self._tracked):
-            self._tracked, self._records = encoded, []
+        self._records.start(encoded)
 
     def _member(self, member: int) -> LearnerState:
         if not isinstance(member, int | np.integer) or not 0 <= member < len(self.seeds):
             raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member!r}.")
         return self.trainer.member(int(member)).learner
-
-    def _divergence(self) -> str:
-        return ", ".join(f"seed {s} at update {u}" for s, u in self.diverged.items())
-
-    def _warn_of_divergence(self) -> None:
-        if self.diverged:
-            warnings.warn(
-                f"{type(self).__name__} diverged: {self._divergence()}. Its values are NaN from "
-                "there on; use a smaller step size.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
 
 
 AnyAgent = Agent[Any]

@@ -68,7 +68,7 @@ class Calibration(NamedTuple):
         """Return the interval for the value, corrected and scaled."""
         factor = self.agreement.factor(level)
         mean = solved.mean + self.solved_bias(solved.mean)
-        return Values(mean, factor * solved.sd).interval(level)
+        return Values(mean, factor * solved.sd, solved.df).interval(level)
 
     def return_interval(self, values: Floats, level: float) -> Interval:
         """Return the interval for the return from states with these values.
@@ -334,6 +334,6 @@ def _solved(player: Player, member: int, seen: Rollout) -> Values | None:
     except ValueError:  # there is no replay memory, and no such interval either
         return None
     column = seen.action.reshape(-1, 1) if found.mean.shape[1] > 1 else np.zeros((flat.shape[0], 1))
-    taken = (np.take_along_axis(part, column.astype(int), axis=1) for part in found)
+    taken = (np.take_along_axis(part, column.astype(int), axis=1) for part in found[:2])
     mean, sd = (np.asarray(part, np.float64).reshape(seen.action.shape) for part in taken)
     return Values(mean, sd) if np.isfinite(mean).all() and np.isfinite(sd).all() else None

@@ -18,7 +18,7 @@ from valuetrack.api.agent import AnyAgent
 from valuetrack.api.environment import Backend
 from valuetrack.api.options import Options, parse, tuples
 from valuetrack.api.policy import PolicyError
-from valuetrack.api.settings import memory_of_machine, settings_of
+from valuetrack.api.settings import memory_of_machine, pool_of, settings_of
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.io.errors import ModelFileError, file_error, shortened
@@ -32,6 +32,7 @@ MOST_ENVIRONMENTS = 4_096
 TOLD = 180
 """How many characters of another error are repeated."""
 
+UNFITTING = "its arrays do not fit its options"
 INCOMPLETE = (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError)
 UNFIT = (LookupError, TypeError, ValueError)
 UNUSABLE = (ValueError, ArithmeticError, MemoryError, RuntimeError)
@@ -80,6 +81,7 @@ def load_agent(
     _check_seeds(path, arrays, saved.seeds)
     try:
         options = parse(kind.options_type, saved.options, kind.__name__)
+        saved, options = _with_pool_of_file(path, arrays, saved, options, kind)
         _check_sizes(path, arrays, saved, options, kind)
         _check_environments(path, arrays, saved, options, env)
     except ModelFileError:
@@ -131,15 +133,35 @@ def _check_seeds(path: Path, arrays: Arrays, seeds: list[int]) -> None:
         raise _damaged(path, "its arrays do not fit its seeds")
 
 
+def _with_pool_of_file(
+    path: Path, arrays: Arrays, saved: Saved, options: Options, kind: type[AnyAgent]
+) -> tuple[Saved, Options]:
+    """Return the options with the size of the saved pool, if by default it has another one here.
+
+    The default depends on the machine's memory.
+    """
+    _check_depth(path, arrays, options)
+    weights = arrays.get(f"{LEARNED}.pool.weights")
+    if options.samples is not None or weights is None or weights.ndim != 2 or not weights.size:
+        return saved, options
+    here, _ = pool_of(options, kind.build(saved.task, options), len(saved.seeds))
+    if here == weights.shape[1]:
+        return saved, options
+    given = {**saved.options, "samples": int(weights.shape[1])}
+    return saved._replace(options=given), parse(kind.options_type, given, kind.__name__)
+
+
+def _check_depth(path: Path, arrays: Arrays, options: Options) -> None:
+    """Refuse more layers than arrays, before a network is built, which takes time for each."""
+    if len(options.hidden) + len(options.convolutions or ()) > len(_learned(arrays)):
+        raise _damaged(path, UNFITTING)
+
+
 def _check_sizes(
     path: Path, arrays: Arrays, saved: Saved, options: Options, kind: type[AnyAgent]
 ) -> None:
     """Refuse a network, a pool or a ring that is larger than what the file holds."""
     learned, seeds = _learned(arrays), len(saved.seeds)
-    problem = "its arrays do not fit its options"
-    # Counted before a network is built, which takes time for each layer.
-    if len(options.hidden) + len(options.convolutions or ()) > len(learned):
-        raise _damaged(path, problem)
     learner = kind.build(saved.task, options)
     settings = settings_of(options, learner, seeds)
     start = jax.eval_shape(
@@ -147,7 +169,7 @@ def _check_sizes(
     )
     needed = seeds * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(start))
     if needed > sum(array.size for array in learned):
-        raise _damaged(path, problem)
+        raise _damaged(path, UNFITTING)
     if saved.backend == "compiled":
         _check_ring(path, saved, settings)
 
@@ -233,7 +255,7 @@ def _check_task(path: Path, saved: Task, here: Task) -> None:
 def _restore(path: Path, agent: AnyAgent, arrays: Arrays, saved: Saved, env: object) -> None:
     try:
         if agent.backend == saved.backend:
-            agent.trainer.restore(arrays, replay=saved.replay)
+            agent.restore(arrays, replay=saved.replay)
         else:  # what another kind of trainer has learned; its environment is not needed
             learned = from_arrays(arrays, agent.trainer.learned, LEARNED)
             agent.trainer.adopt(learned, read_clock(arrays))

@@ -23,7 +23,8 @@ from valuetrack.types import Keywords
 LARGEST_COUNT = 2**31 - 1
 """What a compiled program can count to."""
 POOL_BYTES = 64_000_000
-"""How much memory the pool of parameter samples takes at most, unless its size is given."""
+"""How much memory the pool of a seed takes, unless its size is given or that is too little for the
+fewest samples."""
 POOL_SPAN = 3_000
 """How many updates the pool reaches back, unless thinning is given."""
 
@@ -143,8 +144,8 @@ class Options(pydantic.BaseModel):
         Environments side by side, per seed.
     samples, thinning
         The pool behind ``posterior``: how many parameter samples are kept, one per ``thinning``
-        updates. By default as many as fit into 64 MB (over all seeds), at most 1000, reaching
-        back over 3000 updates.
+        updates. By default as many as fit into 64 MB per seed, at most 1000 and at least 100,
+        reaching back over 3000 updates.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)

@@ -58,6 +58,7 @@ class Queries:
         self._choose: Choose = jax.jit(choose)
         self._values = jax.jit(self._values_in_block)
         self._values_of_pool = jax.jit(self._pool_values_in_block)
+        self._quantiles = learner.quantiles and jax.jit(learner.quantiles)
         self._play = jax.jit(self._play_with_all, static_argnums=2)
         self._rollout = jax.jit(self._rollout_of_one)
 
@@ -81,6 +82,12 @@ class Queries:
         """Return the Q-values of every sample of the parameters, (samples, heads, n, actions)."""
         found = in_blocks(functools.partial(self._values_of_pool, state, samples), observations)
         return np.moveaxis(found, 0, 2)
+
+    def quantiles(self, state: LearnerState, observations: NDArray) -> NDArray:
+        """Return the quantiles of the return, (n, actions, M), of a learner that has them."""
+        assert self._quantiles is not None
+        found: NDArray = in_blocks(functools.partial(self._quantiles, state), observations)
+        return found
 
     def play(self, states: LearnerState, seed: int, episodes: int, discount: float) -> Episodes:
         """Play greedy episodes with all seeds, in the environment in JAX."""

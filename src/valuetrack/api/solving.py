@@ -1,128 +1,219 @@
-"""Values solved from an agent's replay memory, once for each time it has learned."""
+"""Values solved from a replay memory, once for each time its owner has learned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterator
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
 
 from valuetrack import posterior
 from valuetrack.api.queries import in_blocks
-from valuetrack.learner import LearnerState
+from valuetrack.learner import Learner, LearnerState
 from valuetrack.posterior import Pool
 from valuetrack.training.evaluation import values_key
 from valuetrack.training.trainer import Clock, Trainer
-from valuetrack.types import NDArray
+from valuetrack.training.update import Learned
+from valuetrack.types import NDArray, Transition
 from valuetrack.values import features, sandwich
+from valuetrack.values.equations import Rows
 from valuetrack.values.features import Linearised
+from valuetrack.values.pooling import pooled
 from valuetrack.values.sandwich import Solution, Values
 
 OTHERWISE = "or ask for kind='credible'."
+KEPT_ROWS = 32_000_000
+"""Up to how many numbers the rows of all transitions are kept between two passes over them."""
+
+
+class Source(Protocol):
+    """Whose values are solved: a replay memory and what was learned from it, for each seed."""
+
+    @property
+    def learner(self) -> Learner:
+        """The learner."""
+
+    @property
+    def moment(self) -> Hashable:
+        """What differs whenever the memory, or what was learned, does."""
+
+    @property
+    def epsilon(self) -> float:
+        """How often it explores now."""
+
+    def member(self, index: int) -> Learned:
+        """Return what one of the seeds has learned."""
+
+    def memory(self, index: int) -> Transition:
+        """Return the transitions that it remembers, (n, ...), in NumPy.
+
+        Raises
+        ------
+        ValueError
+            If there are none, with what to do.
+        """
+
+
+class TrainerSource:
+    """The replay memories of a trainer."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer, self.learner = trainer, trainer.learner
+
+    @property
+    def moment(self) -> Clock:
+        """The trainer's clock."""
+        return self.trainer.clock
+
+    @property
+    def epsilon(self) -> float:
+        """How often it explores now."""
+        return float(self.trainer.settings.exploration(self.trainer.steps))
+
+    def member(self, index: int) -> Learned:
+        """Return what one of the seeds has learned."""
+        return self.trainer.member(index)
+
+    def check(self) -> None:
+        """Refuse a training that keeps no replay memory."""
+        if self.trainer.settings.replay_capacity is None:
+            raise ValueError(
+                "On-policy training keeps no replay memory to solve values from; set "
+                f"replay_capacity, {OTHERWISE}"
+            )
+
+    def memory(self, index: int) -> Transition:
+        """Return the transitions that a seed remembers, or refuse."""
+        if not self.trainer.clock.updates:
+            raise ValueError(
+                "Values are solved from the replay memory of an agent that has made updates; call "
+                f"learn first, {OTHERWISE}"
+            )
+        self.check()
+        memory = self.trainer.memory(index)
+        if not len(memory.reward):
+            raise ValueError(
+                "The replay memory is empty, and values are solved from it: save the agent with "
+                f"replay=True, let it learn on, {OTHERWISE}"
+            )
+        return memory
 
 
 class _Solved(NamedTuple):
     """The solution of one seed, the state it was found at, and when."""
 
-    clock: Clock
+    moment: Hashable
     state: LearnerState
     solution: Solution
 
 
 class Solver:
-    """Solves the values of an agent's seeds, and remembers the solutions until it learns on.
+    """Solves the values of seeds, and remembers the solutions until they learn on.
 
     Parameters
     ----------
-    trainer
-        Who has the replay memory.
+    source
+        Who has the replay memories.
     of_mean
         Whether to start from the mean of the pool, as for posterior samples, and not from the
         current parameters.
     """
 
-    def __init__(self, trainer: Trainer, *, of_mean: bool) -> None:
-        self.trainer, self._of_mean = trainer, of_mean
+    def __init__(self, source: Source, *, of_mean: bool) -> None:
+        self.source, self._of_mean = source, of_mean
         self._linearised: Linearised | None = None
         self._solved: dict[int, _Solved] = {}
 
-    def later(self, member: int, observations: NDArray, single: bool) -> Callable[[], Values]:
-        """Return what solves the values at encoded observations when it is called, or refuses."""
-        asked = self.trainer.clock
+    def later(
+        self, members: int | range, observations: NDArray, single: bool
+    ) -> Callable[[], Values]:
+        """Return what solves the values at encoded observations when it is called, or refuses.
+
+        Those of several seeds are :func:`~valuetrack.values.pooling.pooled`.
+        """
+        asked = self.source.moment
+        every = [members] if isinstance(members, int) else members
 
         def solve() -> Values:
-            found = self.values(member, asked, observations)
-            return Values(*(part[0] for part in found)) if single else found
+            found = pooled([self.values(member, asked, observations) for member in every])
+            return found.at(0) if single else found
 
         return solve
 
-    def values(self, member: int, asked: Clock, observations: NDArray) -> Values:
+    def values(self, member: int, asked: Hashable, observations: NDArray) -> Values:
         """Return the values at encoded observations and their standard errors, (n, actions).
 
-        ``asked`` is when the estimate was made that they are for.
+        ``asked`` is the moment of the estimate that they are for.
 
         Raises
         ------
         ValueError
             If there is no replay memory to solve them from, or another one than there was.
         """
-        self._check(asked)
-        known = self._solved.get(member)
-        if known is None or known.clock != asked:
-            known = self._solved[member] = self._solve(member, observations[0])
-        _, state, solution = known
-        of = self._linearisation(state, observations[0])
-
-        def block(some: NDArray) -> Values:
-            q, found = of.query(state, some)
-            gradients = np.asarray(of.gradients(np.asarray(found)), np.float64)
-            rows = gradients.reshape(-1, gradients.shape[-1])
-            mean = np.asarray(q) + solution.change(rows).reshape(q.shape)
-            return Values(mean, solution.sd(rows).reshape(q.shape))
-
-        both: Values = in_blocks(block, observations)
-        return both
-
-    def _solve(self, member: int, example: NDArray) -> _Solved:
-        trainer, learned = self.trainer, self.trainer.member(member)
-        acting, memory = learned.learner, trainer.memory(member)
-        if not len(memory.reward):
-            raise ValueError(
-                "The replay memory is empty, and values are solved from it: save the agent with "
-                f"replay=True, let it learn on, {OTHERWISE}"
-            )
-        state = acting
-        if self._of_mean and isinstance(learned.pool, Pool):
-            mean = jax.jit(posterior.weighted_mean)(learned.pool)
-            state = acting._replace(sampler=acting.sampler._replace(params=mean))
-        of = self._linearisation(state, example)
-        epsilon = float(trainer.settings.exploration(trainer.steps))
-        solution = sandwich.solve(
-            lambda: features.batches_of_rows(of, state, acting, memory, epsilon), of.blocks, of.k
-        )
-        return _Solved(trainer.clock, state, solution)
-
-    def _linearisation(self, state: LearnerState, example: NDArray) -> Linearised:
-        if self._linearised is None:
-            learner = self.trainer.learner
-            self._linearised = features.linearised(learner, state, values_key(), example)
-        return self._linearised
-
-    def _check(self, asked: Clock) -> None:
-        clock, settings = self.trainer.clock, self.trainer.settings
-        if asked != clock:
+        if asked != self.source.moment:
             raise ValueError(
                 "The agent has learned on since this estimate was made, and its replay memory is "
                 "another one now; call posterior again."
             )
-        if not clock.updates:
-            raise ValueError(
-                "Values are solved from the replay memory of an agent that has made updates; call "
-                f"learn first, {OTHERWISE}"
-            )
-        if settings.replay_capacity is None:
-            raise ValueError(
-                "On-policy training keeps no replay memory to solve values from; set "
-                f"replay_capacity, {OTHERWISE}"
-            )
+        known = self._solved.get(member)
+        if known is None or known.moment != asked:
+            memory, learned = self.source.memory(member), self.source.member(member)
+            known = self._solved[member] = self._solve(learned, memory, observations[0])
+        return self._values_of(known, observations)
+
+    def values_from_some(self, member: int, observations: NDArray, most: int | None) -> Values:
+        """Return the values now, solved from at most ``most`` transitions, drawn from the memory.
+
+        A solution from n transitions has a standard error of its own, which is about
+        sqrt(whole / n) times that of the whole memory: the interval is wider, and as honest. The
+        draw depends on the number of updates and on the seed's position alone.
+        """
+        memory = self.source.memory(member)
+        learned, count = self.source.member(member), len(memory.reward)
+        if most is not None and most < count:
+            updates = int(learned.learner.sampler.updates)
+            generator = np.random.default_rng([updates, member, 5])
+            chosen = np.sort(generator.choice(count, most, replace=False))
+            memory = jax.tree.map(lambda leaf: leaf[chosen], memory)
+        return self._values_of(self._solve(learned, memory, observations[0]), observations)
+
+    def check(self, example: NDArray) -> None:
+        """Refuse a network whose values cannot be solved; ``example`` is an observation."""
+        self._linearisation(self.source.member(0).learner, example)
+
+    def _solve(self, learned: Learned, memory: Transition, example: NDArray) -> _Solved:
+        acting = state = learned.learner
+        if self._of_mean and isinstance(learned.pool, Pool):
+            mean = _mean_of_pool(learned.pool)
+            state = acting._replace(sampler=acting.sampler._replace(params=mean))
+        of, epsilon = self._linearisation(state, example), self.source.epsilon
+
+        def batches() -> Iterator[Rows]:
+            return features.batches_of_rows(of, state, acting, memory, epsilon)
+
+        kept = list(batches()) if 2 * of.k * len(memory.reward) <= KEPT_ROWS else None
+        solution = sandwich.solve(lambda: batches() if kept is None else kept, of.blocks, of.k)
+        return _Solved(self.source.moment, state, solution)
+
+    def _values_of(self, known: _Solved, observations: NDArray) -> Values:
+        _, state, solution = known
+        of = self._linearisation(state, observations[0])
+
+        def block(some: NDArray) -> tuple[NDArray, NDArray]:
+            q, found = of.query(state, some)
+            gradients = np.asarray(of.gradients(np.asarray(found)), np.float64)
+            rows = gradients.reshape(-1, gradients.shape[-1])
+            mean = np.asarray(q) + solution.change(rows).reshape(q.shape)
+            return mean, solution.sd(rows).reshape(q.shape)
+
+        return Values(*in_blocks(block, observations))
+
+    def _linearisation(self, state: LearnerState, example: NDArray) -> Linearised:
+        if self._linearised is None:
+            learner = self.source.learner
+            self._linearised = features.linearised(learner, state, values_key(), example)
+        return self._linearised
+
+
+_mean_of_pool = jax.jit(posterior.weighted_mean)

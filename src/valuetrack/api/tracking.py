@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from valuetrack import posterior
-from valuetrack.types import NDArray
+from valuetrack.api import tracking_figure
+from valuetrack.posterior import Interval
+from valuetrack.types import Arrays, NDArray
+from valuetrack.values.sandwich import Values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-POINTS = 400
-"""How many records a figure shows at most."""
+SOLVED = "solved"
+"""What the names of saved arrays begin with."""
+
+
+class SolvedPoints(NamedTuple):
+    """Values solved from the replay memory at some points of a training."""
+
+    steps: NDArray
+    updates: NDArray
+    """Environment steps and updates at each point, (points,)."""
+    mean: NDArray
+    sd: NDArray
+    """The values and their standard errors, (points, seeds, states, actions); V-values have no axis
+    of actions."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +46,14 @@ class Tracking:
     samples
         The Q-values after these updates, (records, seeds, m, states, actions), with m > 1 for an
         agent of several heads; V-values have no axis of actions.
+    solved
+        The values solved from the replay memory, if they were.
     """
 
     steps: NDArray
     updates: NDArray
     samples: NDArray
+    solved: SolvedPoints | None = None
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -57,18 +76,39 @@ class Tracking:
     ) -> tuple[NDArray, NDArray]:
         """Return the sliding credible interval: quantiles of the last ``window`` records.
 
-        ``records`` are the indices at which it is wanted; all by default.
+        ``records`` are the indices at which it is wanted; all by default. The first records, whose
+        window does not hold the samples that the level needs yet, have none: NaN.
         """
         self._check(window)
+        heads, needed = self.samples.shape[2], posterior.samples_needed(level)
+        if window * heads < needed:
+            raise ValueError(
+                f"An interval of level {level:g} from samples needs at least {needed} of them, "
+                f"more than a window of {window} records holds; choose a larger window."
+            )
         wanted = np.arange(len(self)) if records is None else np.asarray(records)
-        low, high = np.empty((2, len(wanted), *self._shape[1:]))
+        low, high = np.full((2, len(wanted), *self.shape[1:]), np.nan)
         for place, record in enumerate(wanted):
             recent = self.samples[max(0, record + 1 - window) : record + 1]
+            if len(recent) * heads < needed:
+                continue
             # The heads of an ensemble count as samples.
-            recent = np.moveaxis(recent, 2, 1).reshape(-1, *self._shape[1:])
+            recent = np.moveaxis(recent, 2, 1).reshape(-1, *self.shape[1:])
             ends = posterior.credible_interval(posterior.from_samples(recent), level)
             low[place], high[place] = ends
         return low, high
+
+    def value_interval(self, level: float = 0.95) -> Interval:
+        """Return the intervals for the value itself, at the points of ``solved``.
+
+        Each end has the shape (points, seeds, states, actions).
+        """
+        if self.solved is None:
+            raise ValueError(
+                "No values were solved in this training: pass `track_intervals_every=1000` to "
+                "`learn`."
+            )
+        return Values(self.solved.mean, self.solved.sd).interval(level)
 
     def plot(
         self,
@@ -78,43 +118,37 @@ class Tracking:
         seed: int = 0,
         window: int = 100,
         level: float = 0.95,
+        truth: npt.ArrayLike | None = None,
     ) -> Figure | None:
         """Draw the values of one state over the training; return the figure, or save it.
 
-        Needs the extra ``plot``.
+        Bars are the intervals for the value itself, at the points where they were solved; without
+        any, a band is the sliding credible interval. Needs the extra ``plot``.
+
+        Parameters
+        ----------
+        path
+            Where to save the figure; without it, the figure is returned.
+        state, seed
+            Positions among the tracked observations and among the seeds.
+        window, level
+            Of the sliding mean, and of the intervals.
+        truth
+            The exact values, (states, actions), where they are known; NaN where they are not.
         """
-        try:
-            from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise ImportError("Matplotlib is missing: pip install 'valuetrack[plot]'.") from error
-        self._check(window)
-        for name, index, count in (
-            ("seed", seed, self._shape[1]),
-            ("state", state, self._shape[2]),
-        ):
+        if not len(self) and self.solved is None:
+            self._check(window)
+        for name, index, count in (("seed", seed, self.shape[1]), ("state", state, self.shape[2])):
             if not 0 <= index < count:
                 raise ValueError(f"There are {count} {name}s, numbered from 0, so no {index}.")
-        shown = np.unique(np.linspace(0, max(0, len(self) - 1), POINTS).astype(int))
-        low, high = self.interval(level, window, shown)
-        mean, steps = self.mean(window)[shown], self.steps[shown]
-        figure = Figure(figsize=(8, 4.5), layout="constrained")
-        axes = figure.add_subplot()
-        of_states = len(self._shape) == 3
-        for action in range(1 if of_states else self._shape[-1]):
-            where = (slice(None), seed, state, *(() if of_states else (action,)))
-            (line,) = axes.plot(
-                steps, mean[where], label="this state" if of_states else f"action {action}"
+        exact = None if truth is None else np.asarray(truth, np.float64)
+        if exact is not None and exact.shape != self.shape[2:]:
+            raise ValueError(
+                f"truth has the shape {self.shape[2:]} of the tracked values, not {exact.shape}."
             )
-            axes.fill_between(
-                steps, low[where], high[where], alpha=0.2, color=line.get_color(), linewidth=0
-            )
-        axes.set_xlabel("environment steps")
-        axes.set_ylabel("V-value" if of_states else "Q-value")
-        axes.set_title(
-            f"Values of state {state}: sliding mean and {level:.0%} interval of {window} records"
+        figure = tracking_figure.draw(
+            self, state, seed, window, level, None if exact is None else exact[state]
         )
-        axes.legend(frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
         if path is None:
             return figure
         figure.savefig(path, dpi=150)
@@ -122,11 +156,58 @@ class Tracking:
 
     def save(self, path: str | Path) -> None:
         """Write all records to an ``.npz`` file of plain arrays."""
-        np.savez_compressed(path, steps=self.steps, updates=self.updates, samples=self.samples)
+        np.savez_compressed(path, **self.arrays())  # type: ignore[arg-type]
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return all records as named arrays."""
+        plain = {"steps": self.steps, "updates": self.updates, "samples": self.samples}
+        solved = {} if self.solved is None else self.solved._asdict()
+        return plain | {f"{SOLVED}.{name}": array for name, array in solved.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Self:
+        """Return the records that :meth:`arrays` gave.
+
+        Raises
+        ------
+        KeyError
+            If one is missing.
+        """
+        solved = None
+        if f"{SOLVED}.steps" in arrays:
+            solved = SolvedPoints(*(arrays[f"{SOLVED}.{name}"] for name in SolvedPoints._fields))
+        return cls(arrays["steps"], arrays["updates"], arrays["samples"], solved)
+
+    def until(self, updates: int) -> Tracking:
+        """Return the records up to an update."""
+        known, solved = self.updates <= updates, self.solved
+        if solved is not None:
+            kept = solved.updates <= updates
+            solved = SolvedPoints(*(part[kept] for part in solved))
+        return Tracking(self.steps[known], self.updates[known], self.samples[known], solved)
+
+    def then(self, later: Tracking) -> Tracking:
+        """Return these records and those of a training that went on, which begin where they do."""
+        before = self.until(int(later.updates[0]) - 1) if len(later) else self
+        parts = [part for part in (before, later) if len(part)] or [self]
+        steps, updates, samples = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("steps", "updates", "samples")
+        )
+        return Tracking(steps, updates, samples, _joined(self.solved, later.solved))
+
+    def of_states(self) -> Tracking:
+        """Return the records without the axis of actions, as those of V-values have none."""
+        solved = self.solved
+        if solved is not None:
+            solved = solved._replace(mean=solved.mean[..., 0], sd=solved.sd[..., 0])
+        return dataclasses.replace(self, samples=self.samples[..., 0], solved=solved)
 
     @property
-    def _shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:
         """The shape of the means: (records, seeds, states, actions), or without the last."""
+        if not len(self) and self.solved is not None:
+            return 0, *self.solved.mean.shape[1:]
         records, seeds, _, *values = self.samples.shape
         return records, seeds, *values
 
@@ -135,3 +216,12 @@ class Tracking:
             raise ValueError(f"A window holds at least one record, not {window}.")
         if not len(self):
             raise ValueError("Nothing was tracked: pass `track=observations` to `learn`.")
+
+
+def _joined(before: SolvedPoints | None, later: SolvedPoints | None) -> SolvedPoints | None:
+    """Return the points of both; the later ones begin where they do."""
+    if before is None or later is None:
+        return later if before is None else before
+    kept = before.updates < later.updates[0]
+    pairs = zip(before, later, strict=True)
+    return SolvedPoints(*(np.concatenate([old[kept], new]) for old, new in pairs))

@@ -14,7 +14,7 @@ from rich.console import Console
 from valuetrack.api.arguments import check_count
 from valuetrack.api.pieces import Heartbeat, run_pieces
 from valuetrack.api.tensorboard import written_to
-from valuetrack.training.trainer import Trace
+from valuetrack.training.trainer import Trace, Trainer
 from valuetrack.types import NDArray
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class Schedule:
     """How often greedy episodes are played (``None`` for never), and how many."""
     track_every: int = 1
     """Tracked values are recorded after every this many updates."""
+    intervals_every: int | None = None
+    intervals_from: int | None = None
+    """Their intervals are solved after every this many updates (``None`` for never), from at most
+    this many transitions."""
 
     def __post_init__(self) -> None:
         """Refuse what is no whole number of at least one."""
@@ -71,6 +75,24 @@ class Schedule:
         check_count("evaluate_every", self.evaluate_every, optional=True)
         check_count("evaluation_episodes", self.episodes)
         check_count("track_every", self.track_every)
+        check_count("track_intervals_every", self.intervals_every, optional=True)
+        check_count("track_intervals_from", self.intervals_from, optional=True)
+
+    def solves_at(self, trainer: Trainer) -> bool:
+        """Return whether intervals are due now."""
+        updates = trainer.clock.updates
+        if self.intervals_every is None or not updates:
+            return False
+        return updates % self.intervals_every < trainer.settings.updates_per_cycle
+
+    def next_solving(self, trainer: Trainer) -> float:
+        """Return the cycle after which intervals are due next."""
+        if self.intervals_every is None:
+            return math.inf
+        clock, how = trainer.clock, trainer.settings
+        warmup = max(0, how.warmup_cycles - clock.remembered)
+        updates = self.intervals_every - clock.updates % self.intervals_every
+        return clock.cycles + warmup + math.ceil(updates / how.updates_per_cycle)
 
 
 def train(
@@ -102,8 +124,12 @@ def train(
 
         def at_point() -> bool | None:
             cycles, evaluation = trainer.clock.cycles, None
+            if schedule.solves_at(trainer):
+                agent.record_intervals(schedule.intervals_from)
             if evaluate and cycles % evaluate == 0:
                 evaluation = agent.evaluate(schedule.episodes, seed=cycles // evaluate)
+            elif cycles % report and cycles != end:
+                return None
             return tell(trainer.take_trace(), evaluation)
 
         def beat() -> bool | None:
@@ -112,7 +138,8 @@ def train(
 
         def next_point(cycle: int) -> int:
             periods = [period for period in (report, evaluate) if period]
-            return min((cycle // period + 1) * period for period in periods)
+            reported = min((cycle // period + 1) * period for period in periods)
+            return int(min(reported, schedule.next_solving(trainer)))
 
         finished = run_pieces(
             trainer,

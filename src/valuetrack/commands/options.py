@@ -152,6 +152,10 @@ class Train:
     track_every: Annotated[
         int, Option(min=1, help="Record the tracked values after every this many updates.")
     ] = 1
+    track_intervals_every: Annotated[
+        int | None,
+        Option(min=1, help="Solve intervals for the tracked values after every this many updates."),
+    ] = None
     tensorboard: Annotated[
         bool, Option("--tensorboard", help="Write TensorBoard's files into the folder.")
     ] = False

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -23,11 +24,14 @@ from valuetrack.interrupts import handled_by
 from valuetrack.io.atomic import write_atomically
 from valuetrack.io.errors import ModelFileError
 from valuetrack.io.run_folder import RunFolder
+from valuetrack.posterior import samples_needed
 from valuetrack.types import Json, NDArray
 
 AGENT = "agent.vt"
 TRACKING = "tracking.npz"
 FIGURE = "tracking.png"
+LEVEL = 0.95
+"""Of the intervals in progress records."""
 SAVE_SECONDS = 60.0
 """How often a training in progress is saved."""
 
@@ -94,8 +98,7 @@ class Tracked:
         cure = "move it elsewhere to begin a new record"
         try:
             with np.load(self.path, allow_pickle=False) as arrays:
-                names = ("steps", "updates", "samples", "observations")
-                steps, updates, samples, observations = (arrays[name] for name in names)
+                found, observations = Tracking.from_arrays(arrays), arrays["observations"]
         except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"{self.path} does not say which observations were tracked; {cure}."
@@ -104,29 +107,37 @@ class Tracked:
             raise ValueError(
                 f"{self.path} is a record at other observations; track those again, or {cure}."
             )
-        known = updates <= self.agent.trainer.clock.updates
-        return Tracking(steps[known], updates[known], samples[known])
+        return found.until(self.agent.trainer.clock.updates)
 
     def whole(self) -> Tracking:
         """Return all records."""
-        parts = [vars(part) for part in (self.earlier, self.agent.tracking()) if len(part)]
-        if not parts:
-            return self.earlier
-        return Tracking(
-            **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        )
+        return self.earlier.then(self.agent.tracking())
 
     def save(self) -> None:
         """Write all records, and at which observations they were made."""
-        arrays = {"observations": self.encoded, **vars(self.whole())}
+        arrays: Any = {"observations": self.encoded, **self.whole().arrays()}
         write_atomically(self.path, lambda file: np.savez_compressed(file, **arrays))
 
     def summary(self) -> dict[str, NDArray]:
-        """Return the present mean and 95 % interval, each (seeds, states, actions)."""
+        """Return the present mean and 95 % credible interval, each (seeds, states, actions).
+
+        The interval is NaN while the samples are too few for one. With tracked intervals, the last
+        values that were solved are there as well, with their interval.
+        """
         members = range(len(self.agent.seeds))
         found = [self.agent.posterior(self.observations, member=member) for member in members]
-        low, high = np.stack([estimate.interval(0.95) for estimate in found], axis=1)
-        return {"mean": np.stack([estimate.mean for estimate in found]), "low": low, "high": high}
+        mean = np.stack([estimate.mean for estimate in found])
+        low, high = np.full((2, *mean.shape), np.nan)
+        if min(len(estimate.samples) for estimate in found) >= samples_needed(LEVEL):
+            ends = [estimate.interval(LEVEL, kind="credible") for estimate in found]
+            low, high = np.stack(ends, axis=1)
+        summary = {"mean": mean, "low": low, "high": high}
+        record = self.agent.tracking()
+        if record.solved is not None:
+            least, most = record.value_interval(LEVEL)
+            last = {"solved": record.solved.mean, "solved_low": least, "solved_high": most}
+            summary |= {name: points[-1] for name, points in last.items()}
+        return summary
 
     def show(self, console: Console) -> None:
         """Draw the values, and say where they are."""

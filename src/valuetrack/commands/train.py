@@ -48,6 +48,8 @@ def train(given: Train, console: Console) -> int:
             return _say_if_diverged(agent)
         if given.track is not None and observations is not None:
             tracked = Tracked(agent, path, observations, given.track, resumes)
+        elif given.track_intervals_every is not None:
+            raise ValueError("--track-intervals-every needs observations to solve for: --track.")
         board = path / BOARD
         if given.tensorboard and board.exists() and not board.is_dir():
             raise ValueError(f"{board} is a file; TensorBoard's files need a folder of that name.")
@@ -213,6 +215,7 @@ def _learn(recorder: Recorder, given: Train) -> None:
                     tensorboard=recorder.path.with_name(BOARD) if given.tensorboard else None,
                     track=None if tracked is None else tracked.observations,
                     track_every=given.track_every,
+                    track_intervals_every=given.track_intervals_every,
                 )
             except KeyboardInterrupt:
                 stop.asked = True

@@ -19,8 +19,10 @@ from stable_baselines3.common.utils import LinearSchedule
 from valuetrack.agents.sampling import one_step
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.estimate import Estimate
+from valuetrack.api.solving import Solver
 from valuetrack.replay import host_transitions
 from valuetrack.sb3.learner import ModelLearner
+from valuetrack.sb3.memory import ModelSource
 from valuetrack.sb3.names import check_names, check_numbers, option_defaults
 from valuetrack.sb3.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, ValuePolicy
 from valuetrack.types import Json, NDArray, Transition
@@ -196,9 +198,12 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
     def posterior(self, observation: NDArray | dict[str, NDArray]) -> Estimate:
         """Return posterior samples of the Q-values at one observation, or at a batch of them.
 
-        With ``VecNormalize`` these are normalised observations, as for :meth:`predict`.
+        With ``VecNormalize`` these are normalised observations, as for :meth:`predict`. Intervals
+        for the value are solved from the replay buffer.
         """
-        return self.policy.posterior(observation)
+        if "_solver" not in self.__dict__:
+            self._solver = Solver(ModelSource(self), of_mean=self.agent.is_sampler)
+        return self.policy.posterior(observation, self._solver)
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the environments, exploration, the replay buffer's draws and the sampler's noise."""
@@ -315,4 +320,10 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         return ["learner"], []
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "learner", "exploration_schedule", "_coins"]
+        return [
+            *super()._excluded_save_params(),
+            "learner",
+            "exploration_schedule",
+            "_coins",
+            "_solver",
+        ]

@@ -19,6 +19,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.estimate import Estimate
 from valuetrack.api.options import parse
+from valuetrack.api.solving import Solver
 from valuetrack.envs.gym.encoders import Encoder
 from valuetrack.envs.gym.spaces import action_count, action_offset, encoder
 from valuetrack.learner import Task
@@ -117,18 +118,24 @@ class ValuePolicy(BasePolicy):
         parts = {name: _shaped(part, space[name]) for name, part in observations.items()}
         return self.inputs.encode_batch(parts, len(next(iter(parts.values()))))
 
-    def posterior(self, observation: Any) -> Estimate:
-        """Return posterior samples of the Q-values at one observation, or at a batch of them."""
+    def posterior(self, observation: Any, solver: Solver | None = None) -> Estimate:
+        """Return posterior samples of the Q-values at one observation, or at a batch of them.
+
+        A policy has no replay buffer; its model gives a ``solver`` for intervals for the value.
+        """
         if isinstance(observation, tuple) and isinstance(observation[-1], dict):
             raise ValueError(
                 "posterior takes an observation; Gymnasium's env.reset() also returns a dict of "
                 "information: write observation, info = env.reset()."
             )
         tensors, is_batch = self.obs_to_tensor(observation)
-        found = self.learner.posterior(self.encode(tensors))
+        encoded = self.encode(tensors)
+        found = self.learner.posterior(encoded)
+        solve = None if solver is None else solver.later(0, encoded, not is_batch)
         if is_batch:
-            return found
-        return dataclasses.replace(found, samples=found.samples[:, 0], latest=found.latest[0])
+            return dataclasses.replace(found, solve=solve)
+        one = {"samples": found.samples[:, 0], "latest": found.latest[0]}
+        return dataclasses.replace(found, solve=solve, **one)
 
     def forward(self, obs: PyTorchObs, deterministic: bool = True) -> torch.Tensor:
         """Return the best actions of the current sample."""

@@ -22,9 +22,10 @@ https://doi.org/10.2307/1912526
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +44,11 @@ class Values(NamedTuple):
 
     mean: Floats
     sd: Floats
+    df: float = math.inf
+    """Degrees of freedom of the standard errors, for Student's t; infinite for a normal law."""
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Return mean -+ z sd, with z the normal quantile.
+        """Return mean -+ t sd, with t the quantile of Student's law, or of the normal one.
 
         Examples
         --------
@@ -55,8 +58,12 @@ class Values(NamedTuple):
         """
         if not 0 < level < 1:
             raise ValueError(f"The level of an interval lies between 0 and 1; {level} does not.")
-        half = special.ndtri((1 + level) / 2) * self.sd
+        half = float(special.stdtrit(self.df, (1 + level) / 2)) * self.sd
         return Interval(self.mean - half, self.mean + half)
+
+    def at(self, where: Any) -> Values:
+        """Return some of the values, by an index of their arrays."""
+        return Values(self.mean[where], self.sd[where], self.df)
 
 
 class Solution(NamedTuple):
