@@ -49,7 +49,7 @@ class IntervalsOptions(Section):
     sarsa_truth: SarsaTruth = "optimal"
     states: Count = 200
     replayed_states: Count = 24
-    rollouts: Count = 8
+    rollouts: Count = 4
     tail: float = Field(1e-4, gt=0, lt=1)
 
 

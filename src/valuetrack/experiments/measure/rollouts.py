@@ -160,7 +160,8 @@ class HostRollouts:
         if agent.env.id is None:
             raise ValueError("Rollouts need environments of their own; give the id of one.")
         count = agent.task.actions * rollouts
-        options = {**agent.env.options, "max_episode_steps": NO_LIMIT}
+        no_checks = {"max_episode_steps": NO_LIMIT, "disable_env_checker": True}
+        options = {**agent.env.options, **no_checks}
         made = make_vectorised(agent.env.id, count, **options)
         assert isinstance(made, SequentialEnvs)  # which those made by an id are
         self._envs = made

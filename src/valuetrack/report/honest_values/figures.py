@@ -7,10 +7,12 @@ import math
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator, PercentFormatter
 
+from valuetrack.io.run_folder import Columns
 from valuetrack.report.honest_values.data import (
     ESCAPE,
     KINDS,
@@ -29,7 +31,6 @@ MAPPED = "grid-lktd"
 """The row whose errors and widths are drawn on the grid."""
 SPREAD = ("value", "credible")
 """The kinds that are drawn there."""
-_WALL = "#444444"
 # A square's corners in turn from the south-east, and its middle: each action points to a side.
 _CORNERS = np.array([(0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5), (0.5, -0.5)])
 
@@ -48,19 +49,18 @@ def reliability_figure(task: Task) -> Drawn | None:
     kinds = [kind for kind in KINDS if any(kind in row.kinds for row in task.rows)]
     if not kinds:
         return None
-    columns = min(PANELS, len(kinds))
+    columns = 2 if len(kinds) == 4 else min(PANELS, len(kinds))
     lines = math.ceil(len(kinds) / columns)
     figure = Figure(figsize=(3.1 * columns + 0.4, 2.9 * lines + 0.5))
-    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    panels = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axes, kind in zip(panels, kinds, strict=False):
         _reliability(axes, task, kind)
     for axes in panels[len(kinds) :]:
         axes.remove()
     for axes in panels[max(0, len(kinds) - columns) : len(kinds)]:
-        axes.set_xlabel("level of the interval")
-        axes.tick_params(labelbottom=True)
+        axes.set_xlabel("level of the interval, %")
     for axes in panels[: len(kinds) : columns]:
-        axes.set_ylabel("coverage")
+        axes.set_ylabel("coverage, %")
     handles = [_legend_line(row) for row in task.rows if row.kinds]
     columns = min(len(handles), 2 * columns)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
@@ -98,55 +98,56 @@ def _legend_line(row: ScoredRow) -> Line2D:
 
 
 def map_figure(row: ScoredRow) -> Drawn | None:
-    """Draw the truth, the errors and the widths of one seed on the grid, for two kinds."""
-    kinds = [kind for kind in SPREAD if kind in set(row.states.get("kind", ()))]
-    if not kinds or row.entry.env != ESCAPE:
+    """Draw truth and visits of one seed on the grid, beside the errors and widths of two kinds."""
+    tables = {kind: _of_kind(row, kind) for kind in SPREAD}
+    if row.entry.env != ESCAPE or not all(len(table.get("state", ())) for table in tables.values()):
         return None
-    errors, widths = {}, {}
-    for kind in kinds:
-        table = {k: v[row.states["kind"] == kind] for k, v in row.states.items()}
-        errors[kind] = np.abs(table["centre"] - table["truth"])
-        widths[kind] = table["high"] - table["low"]
-    most_error, most_width = (max(map(np.max, part.values())) for part in (errors, widths))
-    figure = Figure(figsize=(10.4, 3.5 * len(kinds)))
-    panels = figure.subplots(len(kinds), 3, squeeze=False)
-    for axes, kind in zip(panels, kinds, strict=True):
-        _map(axes[0], row, kind, table["truth"], "true value", "viridis", None)
-        _map(axes[1], row, kind, errors[kind], f"{kind}: |error|", "magma_r", most_error)
-        _map(axes[2], row, kind, widths[kind], f"{kind}: width of 95 %", "magma_r", most_width)
-    seed = int(row.states["seed"][0])
+    error = {kind: np.abs(table["centre"] - table["truth"]) for kind, table in tables.items()}
+    width = {kind: table["high"] - table["low"] for kind, table in tables.items()}
+    most_error, most_width = (max(map(np.max, part.values())) for part in (error, width))
+    figure = Figure(figsize=(10.4, 7.0))
+    panels = figure.subplots(len(SPREAD), 3)
+    table = tables["value"]
+    _map(panels[0, 0], row, table, table["truth"], "true value", Normalize(), "viridis")
+    counts = SymLogNorm(1, vmin=0, vmax=max(10, int(table["visits"].max())), base=10)
+    _map(panels[1, 0], row, table, table["visits"], "visits in the memory", counts, "cividis")
+    for line, (kind, table) in zip(panels, tables.items(), strict=True):
+        to_error, to_width = Normalize(0.0, most_error), Normalize(0.0, most_width)
+        _map(line[1], row, table, error[kind], f"{kind}: |error|", to_error, "magma_r")
+        _map(line[2], row, table, width[kind], f"{kind}: width of 95 %", to_width, "magma_r")
     return figure, (
-        f"{row.label}, seed {seed}, the paper's grid. A cell has a triangle for each action, "
-        "pointing where that leads: E, N, W, S; illegal ones are left white. Where intervals are "
-        "honest the right map looks like the middle one. Errors share one scale, widths another. "
-        "Start at the lower left, goal at the upper right."
+        f"{row.label}, seed {int(row.states['seed'][0])}, the paper's grid. A cell has a triangle "
+        "for each action, pointing where that leads; illegal ones are left white. Where intervals "
+        "are honest, the map of their widths looks like that of the errors. Errors share one "
+        "scale, widths another. Start at the lower left, goal at the upper right."
     )
 
 
+def _of_kind(row: ScoredRow, kind: str) -> Columns:
+    if not row.states:
+        return {}
+    return {name: column[row.states["kind"] == kind] for name, column in row.states.items()}
+
+
 def _map(
-    axes: Axes, row: ScoredRow, kind: str, values: Floats, title: str, colours: str,
-    most: float | None,
+    axes: Axes, row: ScoredRow, table: Columns, values: Floats, title: str, scale: Normalize,
+    colours: str,
 ) -> None:  # fmt: skip
     """Draw a number for each cell and action as coloured triangles."""
     options = row.entry.env_options
     width, height = int(options.get("width", 10)), int(options.get("height", 10))
-    chosen = row.states["kind"] == kind
-    cells, actions = row.states["state"][chosen], row.states["action"][chosen].astype(int)
-    y, x = np.divmod(cells, width)
+    actions = table["action"].astype(int)
+    y, x = np.divmod(table["state"], width)
     middle = np.stack([x, y], axis=-1)[:, None].astype(float)
     sides = np.stack([_CORNERS[actions], _CORNERS[actions + 1]], axis=1)
     triangles = np.concatenate([middle, middle + sides], axis=1)
-    drawn = PolyCollection(list(triangles), cmap=colours, edgecolor="white", linewidth=0.3)
-    drawn.set_array(values)
-    drawn.set_clim(None if most is None else 0.0, most)
+    drawn = PolyCollection(
+        list(triangles), array=values, norm=scale, cmap=colours, edgecolor="white", linewidth=0.3
+    )
     axes.add_collection(drawn)
-    walls = [(wall[0], wall[1]) for wall in options.get("walls", ())]
-    squares = [np.array(wall) + _CORNERS[:4] for wall in walls]
-    axes.add_collection(PolyCollection(squares, facecolor=_WALL))
     axes.set(xlim=(-0.55, width - 0.45), ylim=(-0.55, height - 0.45), aspect="equal", title=title)
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)
     for spine in axes.spines.values():
         spine.set(visible=True, color=INK, linewidth=0.6)
-    bar = axes.figure.colorbar(drawn, ax=axes, shrink=0.82)
-    bar.outline.set_linewidth(0.4)  # type: ignore[operator]
+    axes.figure.colorbar(drawn, ax=axes, shrink=0.82)

@@ -50,12 +50,12 @@ def task_table(run: ScoredRun, task: TaskRows, place: int) -> Table:
         Column("interval", words=True): lambda line: line[1],
         Column("seeds"): lambda line: str(line[0].over_seeds("width", line[1]).seeds),
         **{Column(f"{level} %", "coverage"): of(f"coverage_{level}") for level in LEVELS},
-        Column("width"): of("width"),
-        Column("score"): of("interval_score"),
-        Column("CRPS"): of("crps"),
-        Column("rank"): of("rank"),
-        Column("RMSE"): of("rmse"),
-        Column("bias"): of("bias"),
+        Column("width", "scores"): of("width"),
+        Column("score", "scores"): of("interval_score"),
+        Column("CRPS", "scores"): of("crps"),
+        Column("rank", "scores"): of("rank"),
+        Column("RMSE", "scores"): of("rmse"),
+        Column("bias", "scores"): of("bias"),
     }
     notes = (
         *((_COLUMNS, _KINDS) if place == 1 else ("Columns and kinds as in Table 1.",)),
