@@ -19,6 +19,9 @@ from scipy import special, stats
 
 from valuetrack.types import Floats
 
+ROUNDING = 1e-6
+"""Numbers that differ by less, relative to the largest, count as equal: single precision."""
+
 
 def interval_score(truth: Floats, low: Floats, high: Floats, level: float = 0.95) -> Floats:
     r"""Return the interval score, also called Winkler's.
@@ -81,6 +84,6 @@ def rank_correlation(one: Floats, other: Floats) -> float:
     >>> rank_correlation(np.array([1.0, 2.0, 9.0]), np.array([0.1, 0.2, 0.3]))
     1.0
     """
-    if len(one) < 3 or np.ptp(one) == 0 or np.ptp(other) == 0:
+    if len(one) < 3 or any(np.ptp(x) <= ROUNDING * np.max(np.abs(x)) for x in (one, other)):
         return float("nan")
     return float(stats.spearmanr(one, other).statistic)

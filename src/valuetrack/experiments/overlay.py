@@ -34,7 +34,8 @@ def tasks_like_others(data: Json) -> Json:
 
     Examples
     --------
-    >>> tasks_like_others({"tasks": {"a": {"steps": 1, "env": "x"}, "b": {"like": "a", "steps": 2}}})
+    >>> tasks = {"a": {"steps": 1, "env": "x"}, "b": {"like": "a", "steps": 2}}
+    >>> tasks_like_others({"tasks": tasks})
     {'tasks': {'a': {'steps': 1, 'env': 'x'}, 'b': {'steps': 2, 'env': 'x'}}}
     """
     given = data.get("tasks")
@@ -45,7 +46,9 @@ def tasks_like_others(data: Json) -> Json:
         tasks[name] = task
         if isinstance(task, dict) and "like" in task:
             like = task["like"]
-            if not isinstance(like, str) or like not in tasks or like == name:
-                raise UnknownTaskError(f"task {name!r} is like {like!r}, which is no task before it.")
+            if not isinstance(like, str) or like == name or like not in tasks:
+                raise UnknownTaskError(
+                    f"task {name!r} is like {like!r}, which is no task before it."
+                )
             tasks[name] = over(tasks[like], {k: v for k, v in task.items() if k != "like"})
     return {**data, "tasks": tasks}

@@ -142,7 +142,7 @@ class JaxRollouts:
 
 
 class _Way(NamedTuple):
-    """A greedy episode: its seed, and the actions and observations on the way."""
+    """A greedy episode: its seed, and the actions, observations and masks on the way."""
 
     seed: int
     actions: list[int]
@@ -159,42 +159,46 @@ class HostRollouts:
         self.steps = horizon(self.discount, tail)
         if agent.env.id is None:
             raise ValueError("Rollouts need environments of their own; give the id of one.")
-        count = agent.task.actions * rollouts
         no_checks = {"max_episode_steps": NO_LIMIT, "disable_env_checker": True}
         options = {**agent.env.options, **no_checks}
-        made = make_vectorised(agent.env.id, count, **options)
+        made = make_vectorised(agent.env.id, agent.task.actions * rollouts, **options)
         assert isinstance(made, SequentialEnvs)  # which those made by an id are
-        self._envs = made
+        self._envs = made.envs
 
     def __call__(self, member: int) -> Rolled:
         """Return the values at states that one of the seeds visits."""
-        ways = [self._play(member, 1_000 * member + i) for i in range(EPISODES)]
+        ways = self.play(member)
         visited = [(way, step) for way in ways for step in range(len(way.actions))]
         chosen = [visited[i] for i in evenly(len(visited), self.states)]
-        found = [self._values(member, way, step, i) for i, (way, step) in enumerate(chosen)]
+        found = [self.values(member, way, step, i) for i, (way, step) in enumerate(chosen)]
         values, se = (np.stack(part) for part in zip(*found, strict=True))
         seen = np.stack([way.observations[step] for way, step in chosen])
         return Rolled(seen, values, se)
 
-    def _play(self, member: int, seed: int) -> _Way:
-        """Play a greedy episode in the first environment."""
-        env, way = self._envs.envs[0], _Way(seed, [], [], [])
-        observation, info = env.reset(seed=seed)
+    def play(self, member: int) -> list[_Way]:
+        """Play greedy episodes, one in each environment."""
+        lanes = np.arange(min(EPISODES, len(self._envs)))
+        ways = [_Way(1_000 * member + lane, [], [], []) for lane in lanes.tolist()]
+        begun = [self._envs[lane].reset(seed=ways[lane].seed) for lane in lanes]
+        seen, masks = [one[0] for one in begun], [self._mask(one[1]) for one in begun]
         for _ in range(EPISODE_STEPS):
-            mask = self._mask(info)
-            action = int(self._greedy(member, [observation], mask[None])[0])
-            way.actions.append(action)
-            way.observations.append(observation)
-            way.masks.append(mask)
-            observation, _, terminated, _, info = env.step(action)
-            if terminated:
+            chosen = self._greedy(member, seen, masks)
+            for lane, action, one, mask in zip(lanes, chosen, seen, masks, strict=True):
+                ways[lane].actions.append(int(action))
+                ways[lane].observations.append(one)
+                ways[lane].masks.append(mask)
+            lanes, seen, masks, _ = self._step(lanes, chosen)
+            if not len(lanes):
                 break
-        return way
+        return ways
 
-    def _values(self, member: int, way: _Way, step: int, place: int) -> tuple[Floats, Floats]:
-        """Return the values of all actions in one state, and their standard errors."""
+    def values(self, member: int, way: _Way, step: int, place: int) -> tuple[Floats, Floats]:
+        """Return the values of all actions in one state, and their standard errors.
+
+        ``place`` is a number of the state's own, for the noise of its rollouts.
+        """
         actions, rollouts = self.agent.task.actions, self.rollouts
-        for lane, env in enumerate(self._envs.envs):
+        for lane, env in enumerate(self._envs):
             env.reset(seed=way.seed)
             for action in way.actions[:step]:
                 env.step(action)
@@ -207,24 +211,33 @@ class HostRollouts:
 
     def _returns(self, member: int, first: NDArray) -> Floats:
         """Take the first actions, then act greedily; return the discounted returns."""
-        total, active, chosen = np.zeros(len(first)), np.arange(len(first)), first
+        total, lanes, chosen = np.zeros(len(first)), np.arange(len(first)), first
         for step in range(self.steps):
-            seen, masks, goes_on = [], [], []
-            for lane, action in zip(active, chosen, strict=True):
-                observation, reward, terminated, _, info = self._envs.envs[lane].step(int(action))
-                total[lane] += self.discount**step * float(reward)
-                if not terminated:
-                    seen.append(observation)
-                    masks.append(self._mask(info))
-                    goes_on.append(lane)
-            active = np.array(goes_on, int)
-            if not len(active):
+            lanes_before = lanes
+            lanes, seen, masks, rewards = self._step(lanes, chosen)
+            total[lanes_before] += self.discount**step * rewards
+            if not len(lanes):
                 break
-            chosen = self._greedy(member, seen, np.stack(masks))
+            chosen = self._greedy(member, seen, masks)
         return total
 
-    def _greedy(self, member: int, seen: list[Any], masks: Bools) -> NDArray:
-        chosen, _ = self.agent.predict(np.stack(seen), action_mask=masks, member=member)
+    def _step(
+        self, lanes: NDArray, actions: NDArray
+    ) -> tuple[NDArray, list[Any], list[Bools], Floats]:
+        """Step some environments; return those that go on, what is seen there, and all rewards."""
+        goes_on, seen, masks, rewards = [], [], [], np.zeros(len(lanes))
+        for place, (lane, action) in enumerate(zip(lanes, actions, strict=True)):
+            observation, reward, terminated, _, info = self._envs[lane].step(int(action))
+            rewards[place] = float(reward)
+            if not terminated:
+                goes_on.append(lane)
+                seen.append(observation)
+                masks.append(self._mask(info))
+        return np.array(goes_on, int), seen, masks, rewards
+
+    def _greedy(self, member: int, seen: list[Any], masks: list[Bools]) -> NDArray:
+        legal = np.stack(masks)
+        chosen, _ = self.agent.predict(np.stack(seen), action_mask=legal, member=member)
         return np.asarray(chosen)
 
     def _mask(self, info: Any) -> Bools:

@@ -153,11 +153,12 @@ def own_policy(agent: AnyAgent, member: int, seen: Any, legal: Bools) -> Floats:
     That is the greedy one of ``predict``; of SARSA and expected SARSA, with the present epsilon.
     """
     chosen, _ = agent.predict(seen, action_mask=legal, member=member)
-    greedy = np.asarray(chosen)[:, None] - agent.env.offset == np.arange(legal.shape[1])
+    greedy = np.eye(legal.shape[1])[np.asarray(chosen) - agent.env.offset]
     if agent.learner.following == "greedy":
-        return greedy.astype(np.float64)
+        return greedy
     epsilon = float(agent.trainer.settings.exploration(agent.num_timesteps))
-    return (1 - epsilon) * greedy + epsilon * legal / legal.sum(axis=1, keepdims=True)
+    even = legal / legal.sum(axis=1, keepdims=True)
+    return np.asarray((1 - epsilon) * greedy + epsilon * even)
 
 
 def _placed(policy: Floats, states: NDArray, legal: Bools) -> Floats:

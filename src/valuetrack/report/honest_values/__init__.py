@@ -1,4 +1,4 @@
-"""The report of runs that score intervals: does an interval say where the value is?"""
+"""The report of runs that compare intervals with the truth."""
 
 from __future__ import annotations
 

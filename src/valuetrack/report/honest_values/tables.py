@@ -62,9 +62,7 @@ def task_table(run: ScoredRun, task: TaskRows, place: int) -> Table:
         *_noise_notes(task),
         *notes_on_seeds([(row.label, row) for row in task.rows]),
     )
-    return make_table(
-        f"task-{task.name}", f"Table {place}. {task.title}", cells, task.lines, notes
-    )
+    return make_table(f"task-{task.name}", f"Table {place}. {task.title}", cells, task.lines, notes)
 
 
 def visits_table(task: TaskRows) -> Table:
@@ -82,9 +80,7 @@ def action_table(task: TaskRows) -> Table:
     return _grouped(task, f"actions-{task.name}", title, "action", columns)
 
 
-def _grouped(
-    task: TaskRows, key: str, title: str, group: str, columns: dict[str, str]
-) -> Table:
+def _grouped(task: TaskRows, key: str, title: str, group: str, columns: dict[str, str]) -> Table:
     def cell(name: str, line: Line) -> str:
         row, kind = line
         where = {"action": ALL, "visits": ALL, group: name}

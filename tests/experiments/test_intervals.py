@@ -1,0 +1,393 @@
+"""Intervals against the truth: how it is found, how they are scored, and a whole small run."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import valuetrack as vt
+from tests.experiments.conftest import StopAfter, run_here, run_until
+from tests.report.folders import check, console
+from valuetrack.envs.cartpole import CartPoleState
+from valuetrack.envs.indoor_escape import IndoorEscape, optimal_q
+from valuetrack.experiments.measure import intervals
+from valuetrack.experiments.measure.forecasts import (
+    KINDS,
+    Forecast,
+    forecasts_of,
+    of_intervals,
+    of_samples,
+)
+from valuetrack.experiments.measure.rollouts import HostRollouts, JaxRollouts, evenly, horizon
+from valuetrack.experiments.measure.truths import RolloutSizes, Truth, truth_finder, visits
+from valuetrack.experiments.run import Request, open_or_create
+from valuetrack.experiments.spec import load, read_experiment, resolve
+from valuetrack.posterior import Interval
+from valuetrack.report import make_report, write_report
+from valuetrack.report.honest_values import USUAL_STEPS, data
+from valuetrack.report.honest_values.figures import map_figure, reliability_figure
+from valuetrack.report.honest_values.tables import task_table
+from valuetrack.report.run_data import read_manifest
+from valuetrack.scores import crps_normal
+from valuetrack.values.sandwich import Values
+
+SMALL = {"hidden": (8,), "batch_size": 8, "replay_capacity": 200, "learning_starts": 20}
+SIZES = RolloutSizes(states=8, replayed_states=4, rollouts=2, tail=0.01)
+GRID = {"width": 4, "height": 3, "horizon": 20}
+ROWS = ("grid-lktd", "frozenlake-bootdqn")
+
+
+def small_data():
+    """Return the experiment as small as it goes."""
+    found = copy.deepcopy(read_experiment("honest-values"))
+    found["measure"].update(points=3)
+    found["options"]["all"].update(samples=10, thinning=1)
+    found["tasks"]["grid"]["env_options"].update(GRID)
+    for name in ("grid", "frozenlake"):
+        task = found["tasks"][name]
+        task["steps"] = 400
+        task.setdefault("options", {}).update(SMALL, samples=10, thinning=1, steps_per_update=10)
+    return found
+
+
+# The truth.
+
+
+@pytest.fixture(scope="module")
+def on_grid():
+    env, options = IndoorEscape(**GRID), dict(SMALL, seed=1, discount=0.9, samples=5, thinning=1)
+    return {
+        "dqn": vt.DQN(env, **options).learn(300),
+        "lktd": vt.LKTD(env, form="sarsa", **options).learn(300),
+    }
+
+
+def test_sarsa_on_the_grid_is_compared_with_the_papers_values(on_grid):
+    agent = on_grid["lktd"]
+    truth = truth_finder(agent, SIZES, "optimal")(0)
+    epsilon = agent.options.exploration_final
+    exact = optimal_q(agent.env.in_jax, epsilon=epsilon, discount=0.9, ties="reference")
+    np.testing.assert_array_equal(truth.states, np.flatnonzero(exact.legal.any(axis=1)))
+    np.testing.assert_array_equal(truth.values, exact.values[truth.states])
+
+
+@pytest.mark.parametrize("name", ["dqn", "lktd"])
+def test_an_agents_own_values_satisfy_the_bellman_equation_of_its_policy(on_grid, name):
+    agent = on_grid[name]
+    env = agent.env.in_jax
+    truth = truth_finder(agent, SIZES, "own")(0)
+    legal = np.isfinite(truth.values)
+    greedy, _ = agent.predict(truth.observations, action_mask=legal)
+    now = float(agent.trainer.settings.exploration(agent.num_timesteps))
+    epsilon = 0.0 if name == "dqn" else now
+    q = np.where(legal, truth.values, 0.0)
+    best = q[np.arange(len(q)), greedy]
+    state_values = np.zeros(env.width * env.height)
+    state_values[truth.states] = (1 - epsilon) * best + epsilon * q.sum(1) / legal.sum(1)
+    for place, action in zip(*np.nonzero(legal), strict=True):
+        y, x = divmod(int(truth.states[place]), env.width)
+        there = (y + (0, 1, 0, -1)[action]) * env.width + x + (1, 0, -1, 0)[action]
+        assert q[place, action] == pytest.approx(env.reward_mean + 0.9 * state_values[there])
+
+
+def test_visits_are_counted_in_the_replay_memory(on_grid):
+    agent = on_grid["dqn"]
+    truth = truth_finder(agent, SIZES, "own")(0)
+    found = visits(agent, 0, truth)
+    memory = agent.trainer.memory(0)
+    assert found.sum() == len(memory.reward) == 200
+    start = np.isclose(memory.observation, truth.observations[0]).all(axis=1)
+    for action in range(4):
+        assert found[0, action] == np.sum(start & (memory.action == action))
+    assert found[0].sum() > 0
+    assert (visits(agent, 0, truth._replace(finite=False)) == -1).all()
+
+
+def test_a_table_is_found_behind_an_id():
+    agent = vt.DQN("FrozenLake-v1", seed=0, **SMALL)
+    agent.learn(100)
+    truth = truth_finder(agent, SIZES, "optimal")(0)
+    assert truth.finite
+    assert len(truth.states) == 11
+    assert visits(agent, 0, truth).sum() == 100
+
+
+def played(state, action, agent, steps):
+    """Return the discounted return of a rollout in Gymnasium's CartPole, in double precision."""
+    env = gymnasium.make("CartPole-v1").unwrapped
+    env.reset(seed=0)
+    env.state = np.asarray(state, np.float64)
+    total = 0.0
+    for step in range(steps):
+        seen, reward, over, _, _ = env.step(action)
+        total += agent.options.discount**step * reward
+        if over:
+            break
+        action, _ = agent.predict(seen.astype(np.float32))
+    return total
+
+
+def test_rollouts_in_jax_are_those_of_gymnasium():
+    agent = vt.DQN("CartPole-v1", seed=2, discount=0.9, hidden=(8,))
+    found = JaxRollouts(agent, 8, 5, 0.01)(0)
+    assert found.values.shape == (8, 2)
+    assert not found.se.any()  # nothing is random, so one rollout is exact
+    steps = horizon(0.9, 0.01)
+    assert 0.9**steps <= 0.01 < 0.9 ** (steps - 1)
+    for seen, values in zip(found.observations, found.values, strict=True):
+        for action in (0, 1):
+            assert values[action] == pytest.approx(played(seen, action, agent, steps), abs=1e-4)
+    # Also from where an episode is nearly over.
+    state = CartPoleState(*map(jnp.float32, (0.0, 0.0, 0.19, 2.0)), jnp.int32(499))
+    assert played(state[:-1], 0, agent, steps) < played(found.observations[0], 0, agent, steps)
+
+
+def test_rollouts_on_the_host_replay_the_way_to_a_state():
+    agent = vt.DQN("CartPole-v1", seed=2, discount=0.9, hidden=(8,), backend="host")
+    rollouts = HostRollouts(agent, 10_000, 2, 0.01)
+    way = rollouts.play(0)[1]
+    step = len(way.actions) // 2
+    values, se = rollouts.values(0, way, step, 0)
+    np.testing.assert_allclose(se, 0.0, atol=1e-12)
+    for action in (0, 1):
+        exact = played(way.observations[step], action, agent, rollouts.steps)
+        assert values[action] == pytest.approx(exact, abs=1e-3)
+
+
+def test_rollouts_of_what_is_random_have_noise_of_their_own():
+    pytest.importorskip("Box2D")
+    agent = vt.DQN("LunarLander-v3", seed=0, discount=0.5, hidden=(8,))
+    rollouts = HostRollouts(agent, 2, 3, 0.1)
+    once, again = rollouts(0), rollouts(0)
+    np.testing.assert_array_equal(once.values, again.values)
+    assert once.observations.shape == (2, 8)
+    assert once.se[0, 2] > 0  # the main engine scatters
+    assert np.isfinite(once.values).all()
+
+
+def test_rollouts_need_a_greedy_policy_and_a_discount():
+    agent = vt.LKTD("CartPole-v1", form="sarsa", **SMALL)
+    with pytest.raises(ValueError, match="'sarsa' does not learn"):
+        truth_finder(agent, SIZES, "own")
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        horizon(1.0, 0.1)
+    assert evenly(3, 10).tolist() == [0, 1, 2]
+    assert evenly(100, 3).tolist() == [0, 50, 99]
+
+
+# The scores.
+
+
+def test_groups_are_scored_apart():
+    values = np.array([[0.0, 10.0], [1.0, np.nan]])
+    truth = Truth(np.array([3, 7]), np.zeros((2, 1)), values, np.zeros((2, 2)), finite=True)
+    centre = np.array([[0.5, 10.0], [4.0, 0.0]])
+    forecast = Forecast(
+        centre,
+        lambda level: Interval(centre - 2 * level, centre + 2 * level),
+        lambda true: np.abs(true - centre),
+    )
+    scored = intervals.score(forecast, truth, np.array([[0, 5], [200, 0]]))
+    assert scored.state.tolist() == [3, 3, 7]
+    assert scored.visits.tolist() == [0, 5, 200]
+    table = intervals.group_scores(scored, 2)
+
+    def one(name, action="all", bin_="all"):
+        (found,) = table[name][(table["action"] == action) & (table["visits"] == bin_)]
+        return found
+
+    assert one("count") == 3
+    assert one("coverage_95") == pytest.approx(2 / 3)
+    assert one("coverage_95", "0") == 0.5
+    assert one("coverage_50", bin_="0") == 1.0
+    assert one("coverage_99", bin_="100+") == 0.0
+    assert one("width") == pytest.approx(3.8)
+    missed = 3.0 - 1.9
+    assert one("interval_score", bin_="100+") == pytest.approx(3.8 + 40 * missed)
+    assert one("crps") == pytest.approx(3.5 / 3)
+    assert one("rmse") == pytest.approx(np.sqrt((0.25 + 9.0) / 3))
+    assert one("bias", "1") == 0.0
+    assert np.isnan(one("rank"))  # all are equally wide
+    assert not ((table["action"] == "1") & (table["visits"] == "0")).any()
+
+
+def test_every_kind_is_what_the_agent_says(on_grid):
+    agent = on_grid["lktd"]
+    truth = truth_finder(agent, SIZES, "optimal")(0)
+    estimate = agent.posterior(truth.observations)
+    said = forecasts_of(agent, truth.observations, 0)
+    assert list(said) == ["value", "credible", "prediction"]
+    for kind, forecast in said.items():
+        for found, expected in zip(
+            forecast.interval(0.8), estimate.interval(0.8, kind), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(said["prediction"].centre, estimate.latest)
+
+
+def test_a_forecast_of_intervals_scores_like_its_law():
+    law = Values(np.array([[0.0, 1.0]]), np.array([[1.0, 2.0]]))
+    truth = np.array([[0.5, 3.0]])
+    found = of_intervals(law.mean, law.interval).crps(truth)
+    np.testing.assert_allclose(found, crps_normal(truth, *law), rtol=0.03)
+    samples = np.arange(11.0)[:, None, None]
+    assert of_samples(samples).interval(0.8).low == pytest.approx(1.0)
+
+
+def measured(agent):
+    """Return the tables that the measure makes of an agent."""
+    row = load("honest-values").row("grid-dqn")
+    return intervals.IntervalsMeasure(intervals.IntervalsOptions(), row, agent).tables()
+
+
+def test_an_agent_that_can_be_calibrated_is_scored_after_it(on_grid, monkeypatch):
+    agent, factor, plain = on_grid["dqn"], [1.0], type(on_grid["dqn"]).posterior
+
+    def posterior(observation, *, member=0):
+        estimate = plain(agent, observation, member=member)
+        mean, sd = estimate.solve()
+        wider = Values(mean, factor[0] * sd)
+        return dataclasses.replace(estimate, solve=lambda: wider)
+
+    monkeypatch.setattr(agent, "posterior", posterior)
+    monkeypatch.setattr(agent, "calibrate", lambda: factor.append(factor.pop() * 2), raising=False)
+    table = measured(agent)["intervals"]
+    every = (table["action"] == "all") & (table["visits"] == "all")
+    widths = dict(zip(table["kind"][every].tolist(), table["width"][every], strict=True))
+    assert list(widths) == ["value", "calibrated", "credible", "prediction"]
+    assert widths["calibrated"] == pytest.approx(2 * widths["value"], rel=1e-5)
+
+
+def test_a_seed_that_diverged_has_no_scores(on_grid, monkeypatch):
+    agent = on_grid["dqn"]
+    assert len(measured(agent)["intervals"]["seed"])
+    monkeypatch.setattr(type(agent.trainer), "diverged", np.array([7]))
+    assert measured(agent) == {"intervals": {}, "states": {}}
+
+
+# A whole run.
+
+
+@pytest.fixture(scope="module")
+def spec():
+    return resolve(small_data(), "small")
+
+
+@pytest.fixture(scope="module")
+def whole(spec, tmp_path_factory):
+    request = Request(spec, "reference", ROWS, 5, 2)
+    folder = open_or_create(tmp_path_factory.mktemp("runs") / "whole", request, resume=True)
+    assert run_here(folder)
+    return folder
+
+
+def test_every_seed_and_kind_is_scored(whole):
+    table = whole.table("intervals")
+    every = (table["action"] == "all") & (table["visits"] == "all")
+    kinds = {
+        "grid-lktd": ["value", "credible", "prediction"],
+        "frozenlake-bootdqn": ["value", "credible", "prediction", "heads"],
+    }
+    for row in ROWS:
+        for seed in (5, 6):
+            mine = every & (table["row"] == row) & (table["seed"] == seed)
+            assert table["kind"][mine].tolist() == kinds[row]
+            assert np.isfinite(table["interval_score"][mine]).all()
+    states = whole.table("states")
+    assert set(states["seed"]) == {5}  # every interval is kept of one seed
+    grid = (states["row"] == "grid-lktd") & (states["kind"] == "value")
+    assert grid.sum() == optimal_q(IndoorEscape(**GRID)).legal.sum()
+    covered = (states["low"] <= states["truth"]) & (states["truth"] <= states["high"])
+    of_seed = every & (table["row"] == "grid-lktd") & (table["seed"] == 5)
+    assert covered[grid].mean() == pytest.approx(table["coverage_95"][of_seed][0])
+
+
+def test_a_run_that_was_stopped_has_the_same_scores(whole, spec, tmp_path):
+    request = Request(spec, "reference", ROWS[:1], 5, 2)
+    folder = open_or_create(tmp_path / "run", request, resume=True)
+    assert not run_until(folder, StopAfter(2))
+    folder = open_or_create(tmp_path / "run", request, resume=True)
+    assert run_here(folder)
+    left, right = whole.table("intervals"), folder.table("intervals")
+    mine = left["row"] == ROWS[0]
+    for column in left:
+        np.testing.assert_array_equal(left[column][mine], right[column], err_msg=column)
+
+
+def test_the_report_has_a_line_for_each_kind(whole):
+    report = make_report(whole)
+    assert [table.key for table in report.tables] == [
+        "task-grid", "task-frozenlake", "visits-grid", "visits-frozenlake", "actions-grid",
+    ]  # fmt: skip
+    lake = report.tables[1]
+    assert [line[:3] for line in lake.lines] == [
+        ("BootDQN", kind, "2") for kind in ("value", "credible", "prediction", "heads")
+    ]
+    table = whole.table("intervals")
+    mine = (table["row"] == "frozenlake-bootdqn") & (table["kind"] == "heads")
+    mine &= (table["action"] == "all") & (table["visits"] == "all")
+    coverage = table["coverage_95"][mine]
+    error = coverage.std(ddof=1) / np.sqrt(2)
+    titles = [column.title for column in lake.columns]
+    assert lake.lines[3][titles.index("95 %")] == f"{coverage.mean():.2f} ± {error:.2f}"
+    assert [column.title for column in report.tables[4].columns[2:]] == ["E", "N", "W", "S"]
+    statements = [line[1] for line in report.claims.lines]
+    assert statements[0].startswith("grid, LKTD: 95 % value intervals cover")
+
+
+def test_the_report_is_written_with_its_figures(whole):
+    path = write_report(whole, console(140))
+    check(path.read_text(encoding="utf-8"))
+    names = {figure.name for figure in (whole.path / "figures").iterdir()}
+    assert names == {"map.png", "reliability-grid.png", "reliability-frozenlake.png"}
+    summary = json.loads((whole.path / "summary.json").read_text(encoding="utf-8"))
+    assert summary["grid-lktd"]["intervals"]["value"]["width"]["seeds"] == 2
+    run = data.load(whole, read_manifest(whole))
+    assert map_figure(run.row("frozenlake-bootdqn")) is None  # no grid
+
+
+def test_a_seed_that_diverged_is_left_out_by_name(whole):
+    run = data.load(whole, read_manifest(whole))
+    row = dataclasses.replace(run.rows[0], diverged={5: 3}, scores={}, states={})
+    task = dataclasses.replace(run.tasks[0], rows=(row,))
+    table = task_table(run, task, 1)
+    assert table.lines == ()
+    assert "LKTD: diverged and left out: seed 5 (update 3)." in table.notes
+    assert reliability_figure(task) is None
+    assert map_figure(row) is None
+
+
+# The experiment's file.
+
+
+def test_the_report_knows_the_experiment():
+    assert data.KINDS == KINDS
+    assert tuple(intervals.BINS) == data.BINS
+    assert data.ALL == intervals.ALL
+    names = [f"coverage_{level}" for level in data.LEVELS]
+    assert names == [intervals.column(level) for level in intervals.LEVELS]
+    spec = load("honest-values")
+    steps = {row.id.removesuffix(f"-{row.algorithm}"): row.steps for row in spec.rows}
+    assert steps == USUAL_STEPS
+    assert len(spec.rows) == 6 * len(steps) == 60
+
+
+def test_the_grids_have_the_reference_settings():
+    ours, paper = load("honest-values"), load("indoor-escape")
+    added = {"samples", "thinning"}
+    for algorithm in ("lktd", "sgld", "sghmc", "dqn", "bootdqn", "qrdqn"):
+        theirs = paper.row(algorithm if "dqn" in algorithm else f"{algorithm}-10000").options
+        for task in ("grid", "grid-walls", "grid-rewards", "grid-far"):
+            found = ours.row(f"{task}-{algorithm}").options
+            differing = {k for k in found if k not in added and theirs[k] != found[k]}
+            assert differing == ({"discount"} if task == "grid-far" else set())
+            # What is not repeated is the default.
+            left = theirs.keys() - found.keys()
+            assert left == {"activation", "exploration_initial"}
+    assert ours.row("cartpole-lktd").options.keys() == {"samples", "thinning", "exploration_steps"}
