@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import gymnasium
 import jax.numpy as jnp
@@ -109,15 +110,6 @@ def test_visits_are_counted_in_the_replay_memory(on_grid):
     assert (visits(agent, 0, truth._replace(finite=False)) == -1).all()
 
 
-def test_a_table_is_found_behind_an_id():
-    agent = vt.DQN("FrozenLake-v1", seed=0, **SMALL)
-    agent.learn(100)
-    truth = truth_finder(agent, SIZES, "optimal")(0)
-    assert truth.finite
-    assert len(truth.states) == 11
-    assert visits(agent, 0, truth).sum() == 100
-
-
 def played(state, action, agent, steps):
     """Return the discounted return of a rollout in Gymnasium's CartPole, in double precision."""
     env = gymnasium.make("CartPole-v1").unwrapped
@@ -163,7 +155,7 @@ def test_rollouts_on_the_host_replay_the_way_to_a_state():
 def test_rollouts_of_what_is_random_have_noise_of_their_own():
     pytest.importorskip("Box2D")
     agent = vt.DQN("LunarLander-v3", seed=0, discount=0.5, hidden=(8,))
-    rollouts = HostRollouts(agent, 2, 3, 0.1)
+    rollouts = HostRollouts(agent, 2, 2, 0.1)
     once, again = rollouts(0), rollouts(0)
     np.testing.assert_array_equal(once.values, again.values)
     assert once.observations.shape == (2, 8)
@@ -271,6 +263,37 @@ def test_a_seed_that_diverged_has_no_scores(on_grid, monkeypatch):
     assert measured(agent) == {"intervals": {}, "states": {}}
 
 
+def test_an_agent_that_cannot_be_calibrated_is_not(on_grid, monkeypatch):
+    def refuse():
+        raise ValueError("Its episodes are cut off.")
+
+    monkeypatch.setattr(on_grid["dqn"], "calibrate", refuse, raising=False)
+    assert "calibrated" not in measured(on_grid["dqn"])["intervals"]["kind"]
+
+
+def test_quantiles_that_an_agent_learns_are_scored(on_grid, monkeypatch):
+    agent, plain = on_grid["dqn"], type(on_grid["dqn"]).posterior
+
+    class WithQuantiles:
+        def __init__(self, estimate):
+            self._estimate = estimate
+            spread = np.array([-0.3, 0.0, 0.3])
+            self.quantiles = SimpleNamespace(values=estimate.latest[..., None] + spread)
+
+        def __getattr__(self, name):
+            return getattr(self._estimate, name)
+
+    monkeypatch.setattr(
+        agent, "posterior", lambda seen, *, member=0: WithQuantiles(plain(agent, seen))
+    )
+    truth = truth_finder(agent, SIZES, "own")(0)
+    found = forecasts_of(agent, truth.observations, 0)["quantiles"]
+    low, high = found.interval(2 / 3)  # from the first to the last
+    np.testing.assert_allclose(high - low, 0.6, rtol=1e-5)
+    low, high = found.interval(0.95)  # and no further
+    np.testing.assert_allclose(high - low, 0.6, rtol=1e-5)
+
+
 # A whole run.
 
 
@@ -297,12 +320,16 @@ def test_every_seed_and_kind_is_scored(whole):
     for row in ROWS:
         for seed in (5, 6):
             mine = every & (table["row"] == row) & (table["seed"] == seed)
-            assert table["kind"][mine].tolist() == kinds[row]
+            found = [kind for kind in table["kind"][mine] if kind != "calibrated"]
+            assert found == kinds[row]
             assert np.isfinite(table["interval_score"][mine]).all()
     states = whole.table("states")
     assert set(states["seed"]) == {5}  # every interval is kept of one seed
     grid = (states["row"] == "grid-lktd") & (states["kind"] == "value")
     assert grid.sum() == optimal_q(IndoorEscape(**GRID)).legal.sum()
+    lake = (states["row"] == "frozenlake-bootdqn") & (states["kind"] == "heads")
+    assert len(set(states["state"][lake])) == 11  # without holes and goal
+    assert states["visits"][lake].sum() == 200  # the whole replay memory
     covered = (states["low"] <= states["truth"]) & (states["truth"] <= states["high"])
     of_seed = every & (table["row"] == "grid-lktd") & (table["seed"] == 5)
     assert covered[grid].mean() == pytest.approx(table["coverage_95"][of_seed][0])
@@ -326,7 +353,7 @@ def test_the_report_has_a_line_for_each_kind(whole):
         "task-grid", "task-frozenlake", "visits-grid", "visits-frozenlake", "actions-grid",
     ]  # fmt: skip
     lake = report.tables[1]
-    assert [line[:3] for line in lake.lines] == [
+    assert [line[:3] for line in lake.lines if line[1] != "calibrated"] == [
         ("BootDQN", kind, "2") for kind in ("value", "credible", "prediction", "heads")
     ]
     table = whole.table("intervals")
@@ -335,7 +362,7 @@ def test_the_report_has_a_line_for_each_kind(whole):
     coverage = table["coverage_95"][mine]
     error = coverage.std(ddof=1) / np.sqrt(2)
     titles = [column.title for column in lake.columns]
-    assert lake.lines[3][titles.index("95 %")] == f"{coverage.mean():.2f} ± {error:.2f}"
+    assert lake.lines[-1][titles.index("95 %")] == f"{coverage.mean():.2f} ± {error:.2f}"
     assert [column.title for column in report.tables[4].columns[2:]] == ["E", "N", "W", "S"]
     statements = [line[1] for line in report.claims.lines]
     assert statements[0].startswith("grid, LKTD: 95 % value intervals cover")

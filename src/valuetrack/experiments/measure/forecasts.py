@@ -62,16 +62,39 @@ def forecasts_of(agent: AnyAgent, observations: Any, member: int) -> dict[str, F
     if agent.learner.heads > 1:
         # Heads count as samples, from the oldest update to the latest.
         found["heads"] = of_samples(estimate.samples[-agent.learner.heads :])
-    quantiles = getattr(estimate, "quantiles", None)  # (..., M) where an agent learns them
-    if quantiles is not None:
-        found["quantiles"] = of_samples(np.moveaxis(np.asarray(quantiles), -1, 0))
+    if (quantiles := _quantiles(estimate)) is not None:
+        found["quantiles"] = of_quantiles(np.moveaxis(quantiles, -1, 0))
     return found
 
 
 def calibrated(agent: AnyAgent, observations: Any, member: int) -> Forecast:
-    """Return the value intervals of an agent that has been calibrated."""
+    """Return the value intervals that an agent gives after ``agent.calibrate()``.
+
+    Those of a seed that could not be calibrated are as they were.
+    """
     estimate = agent.posterior(observations, member=member)
-    return of_intervals(estimate.solved.mean, lambda level: estimate.interval(level, "value"))
+    low, high = estimate.interval(0.5, "value")
+    return of_intervals((low + high) / 2, lambda level: estimate.interval(level, "value"))
+
+
+def calibrate(agent: AnyAgent) -> bool:
+    """Calibrate an agent that can be; return whether it has been."""
+    function = getattr(agent, "calibrate", None)
+    if not callable(function):
+        return False
+    try:
+        function()
+    except ValueError:  # its episodes do not show what their returns are
+        return False
+    return True
+
+
+def _quantiles(estimate: Any) -> Floats | None:
+    """Return the quantiles of the return, (states, actions, M), if the agent learns them."""
+    try:
+        return np.asarray(estimate.quantiles.values, np.float64)
+    except (AttributeError, ValueError):
+        return None
 
 
 def _solved(estimate: Estimate) -> Forecast:
@@ -92,12 +115,38 @@ def _prediction(estimate: Estimate) -> Forecast:
 
 
 def of_samples(samples: Floats, centre: Floats | None = None) -> Forecast:
-    """Return samples, or quantiles at equal distances, (samples, ...), as a distribution."""
+    """Return samples, (samples, ...), as a distribution."""
     pool = posterior.from_samples(samples)
     return Forecast(
         samples.mean(axis=0) if centre is None else centre,
         lambda level: posterior.credible_interval(pool, level),
         lambda truth: scores.crps_samples(truth, samples),
+    )
+
+
+def of_quantiles(quantiles: Floats) -> Forecast:
+    """Return quantiles at the levels (i - 1/2) / M, (M, ...), as a distribution.
+
+    Between them it is interpolated linearly; it does not reach beyond the first and the last.
+
+    Examples
+    --------
+    >>> low, high = of_quantiles(np.array([0.0, 1.0, 2.0, 3.0, 4.0])).interval(0.6)
+    >>> round(float(low), 6), round(float(high), 6)  # at the levels 0.2 and 0.8
+    (0.5, 3.5)
+    """
+    ordered, count = np.sort(quantiles, axis=0), len(quantiles)
+
+    def at(level: float) -> Floats:
+        place = np.clip(level * count - 0.5, 0, count - 1)
+        below = int(place)
+        above = min(below + 1, count - 1)
+        return np.asarray(ordered[below] + (place - below) * (ordered[above] - ordered[below]))
+
+    return Forecast(
+        quantiles.mean(axis=0),
+        lambda level: Interval(at((1 - level) / 2), at((1 + level) / 2)),
+        lambda truth: scores.crps_samples(truth, quantiles),
     )
 
 

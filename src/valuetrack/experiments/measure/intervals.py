@@ -12,7 +12,13 @@ from valuetrack.api.agent import AnyAgent
 from valuetrack.api.options import Count
 from valuetrack.experiments.measure import truths
 from valuetrack.experiments.measure.base import Measure, Records, cycles_of
-from valuetrack.experiments.measure.forecasts import KINDS, Forecast, calibrated, forecasts_of
+from valuetrack.experiments.measure.forecasts import (
+    KINDS,
+    Forecast,
+    calibrate,
+    calibrated,
+    forecasts_of,
+)
 from valuetrack.experiments.measure.truths import RolloutSizes, SarsaTruth, Truth
 from valuetrack.experiments.spec import Row, Section
 from valuetrack.io.arrays import Arrays
@@ -119,8 +125,8 @@ class IntervalsMeasure(Measure):
         truth_of = {member: self.truth(member) for member in members}
         visits = {m: truths.visits(self.agent, m, truth_of[m]) for m in members}
         said = {m: forecasts_of(self.agent, truth_of[m].observations, m) for m in members}
-        if callable(calibrate := getattr(self.agent, "calibrate", None)):
-            calibrate()  # after the others have been asked: it changes what the agent says
+        # At last: it changes what the agent says.
+        if members and calibrate(self.agent):
             for m in members:
                 said[m]["calibrated"] = calibrated(self.agent, truth_of[m].observations, m)
         for m in members:
