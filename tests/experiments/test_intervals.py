@@ -143,9 +143,11 @@ def test_rollouts_in_jax_are_those_of_gymnasium():
 def test_rollouts_on_the_host_replay_the_way_to_a_state():
     agent = vt.DQN("CartPole-v1", seed=2, discount=0.9, hidden=(8,), backend="host")
     rollouts = HostRollouts(agent, 10_000, 2, 0.01)
-    way = rollouts.play(0)[1]
+    state = agent.trainer.member(0).learner
+    way = rollouts.play(state, 7)[1]
+    assert way.seed == 8
     step = len(way.actions) // 2
-    values, se = rollouts.values(0, way, step, 0)
+    values, se = rollouts.values(state, way, step, (0,))
     np.testing.assert_allclose(se, 0.0, atol=1e-12)
     for action in (0, 1):
         exact = played(way.observations[step], action, agent, rollouts.steps)

@@ -54,8 +54,8 @@ class IntervalsOptions(Section):
     points: Count = 20
     sarsa_truth: SarsaTruth = "optimal"
     states: Count = 200
-    replayed_states: Count = 24
-    rollouts: Count = 4
+    replayed_states: Count = 32
+    rollouts: Count = 8
     tail: float = Field(1e-4, gt=0, lt=1)
 
 

@@ -12,6 +12,7 @@ rollouts and have standard errors.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -163,84 +164,95 @@ class HostRollouts:
         options = {**agent.env.options, **no_checks}
         made = make_vectorised(agent.env.id, agent.task.actions * rollouts, **options)
         assert isinstance(made, SequentialEnvs)  # which those made by an id are
-        self._envs = made.envs
+        self._envs, self._encoder, self._first_action = made.envs, made.encoder, made.first_action
+        self._choose = jax.jit(functools.partial(greedy_choice, agent.learner))
+        # What is seen in each environment; a row that nobody reads may be old.
+        self._seen = np.zeros((made.count, *made.encoder.shape), made.encoder.dtype)
+        self._masks = np.ones((made.count, made.num_actions), bool)
 
     def __call__(self, member: int) -> Rolled:
         """Return the values at states that one of the seeds visits."""
-        ways = self.play(member)
+        state = self.agent.trainer.member(member).learner
+        ways = self.play(state, 1_000 * member)
         visited = [(way, step) for way in ways for step in range(len(way.actions))]
         chosen = [visited[i] for i in evenly(len(visited), self.states)]
-        found = [self.values(member, way, step, i) for i, (way, step) in enumerate(chosen)]
+        found = [
+            self.values(state, way, step, (member, place))
+            for place, (way, step) in enumerate(chosen)
+        ]
         values, se = (np.stack(part) for part in zip(*found, strict=True))
         seen = np.stack([way.observations[step] for way, step in chosen])
         return Rolled(seen, values, se)
 
-    def play(self, member: int) -> list[_Way]:
-        """Play greedy episodes, one in each environment."""
-        lanes = np.arange(min(EPISODES, len(self._envs)))
-        ways = [_Way(1_000 * member + lane, [], [], []) for lane in lanes.tolist()]
-        begun = [self._envs[lane].reset(seed=ways[lane].seed) for lane in lanes]
-        seen, masks = [one[0] for one in begun], [self._mask(one[1]) for one in begun]
+    def play(self, state: LearnerState, seed: int) -> list[_Way]:
+        """Play greedy episodes, one in each environment, with seeds from ``seed`` on."""
+        lanes = list(range(min(EPISODES, len(self._envs))))
+        ways = [_Way(seed + lane, [], [], []) for lane in lanes]
+        given: dict[int, NDArray] = {}
+        for lane in lanes:
+            given[lane], info = self._envs[lane].reset(seed=ways[lane].seed)
+            self._see(lane, given[lane], info)
         for _ in range(EPISODE_STEPS):
-            chosen = self._greedy(member, seen, masks)
-            for lane, action, one, mask in zip(lanes, chosen, seen, masks, strict=True):
-                ways[lane].actions.append(int(action))
-                ways[lane].observations.append(one)
-                ways[lane].masks.append(mask)
-            lanes, seen, masks, _ = self._step(lanes, chosen)
-            if not len(lanes):
+            chosen = self._greedy(state)
+            for lane in lanes:
+                ways[lane].actions.append(int(chosen[lane]))
+                ways[lane].observations.append(given[lane])
+                ways[lane].masks.append(self._masks[lane].copy())
+            lanes = [lane for lane in lanes if not self._step(lane, chosen[lane], given)[1]]
+            if not lanes:
                 break
         return ways
 
-    def values(self, member: int, way: _Way, step: int, place: int) -> tuple[Floats, Floats]:
+    def values(
+        self, state: LearnerState, way: _Way, step: int, noise: tuple[int, ...]
+    ) -> tuple[Floats, Floats]:
         """Return the values of all actions in one state, and their standard errors.
 
-        ``place`` is a number of the state's own, for the noise of its rollouts.
+        ``noise`` are the state's own numbers, for the noise of its rollouts.
         """
         actions, rollouts = self.agent.task.actions, self.rollouts
         for lane, env in enumerate(self._envs):
             env.reset(seed=way.seed)
             for action in way.actions[:step]:
-                env.step(action)
-            env.unwrapped.np_random = np.random.default_rng([member, place, lane])
+                env.step(action + self._first_action)
+            env.unwrapped.np_random = np.random.default_rng([*noise, lane])
         mask = way.masks[step]
         legal = np.where(mask, np.arange(actions), np.argmax(mask))  # others are not asked for
-        first = np.repeat(legal, rollouts) + self.agent.env.offset
-        values, se = _means(self._returns(member, first).reshape(actions, rollouts))
+        returns = self._returns(state, np.repeat(legal, rollouts))
+        values, se = _means(returns.reshape(actions, rollouts))
         return np.where(mask, values, np.nan), se
 
-    def _returns(self, member: int, first: NDArray) -> Floats:
+    def _returns(self, state: LearnerState, first: NDArray) -> Floats:
         """Take the first actions, then act greedily; return the discounted returns."""
-        total, lanes, chosen = np.zeros(len(first)), np.arange(len(first)), first
+        total, lanes, chosen = np.zeros(len(first)), list(range(len(first))), first
         for step in range(self.steps):
-            lanes_before = lanes
-            lanes, seen, masks, rewards = self._step(lanes, chosen)
-            total[lanes_before] += self.discount**step * rewards
-            if not len(lanes):
+            goes_on = []
+            for lane in lanes:
+                reward, terminated = self._step(lane, chosen[lane])
+                total[lane] += self.discount**step * reward
+                if not terminated:
+                    goes_on.append(lane)
+            if not goes_on:
                 break
-            chosen = self._greedy(member, seen, masks)
+            lanes, chosen = goes_on, self._greedy(state)
         return total
 
     def _step(
-        self, lanes: NDArray, actions: NDArray
-    ) -> tuple[NDArray, list[Any], list[Bools], Floats]:
-        """Step some environments; return those that go on, what is seen there, and all rewards."""
-        goes_on, seen, masks, rewards = [], [], [], np.zeros(len(lanes))
-        for place, (lane, action) in enumerate(zip(lanes, actions, strict=True)):
-            observation, reward, terminated, _, info = self._envs[lane].step(int(action))
-            rewards[place] = float(reward)
-            if not terminated:
-                goes_on.append(lane)
-                seen.append(observation)
-                masks.append(self._mask(info))
-        return np.array(goes_on, int), seen, masks, rewards
+        self, lane: int, action: int, given: dict[int, NDArray] | None = None
+    ) -> tuple[float, bool]:
+        """Step an environment; return the reward, and whether the episode is over."""
+        taken = self._envs[lane].step(int(action) + self._first_action)
+        observation, reward, terminated, _, info = taken
+        self._see(lane, observation, info)
+        if given is not None:
+            given[lane] = observation
+        return float(reward), bool(terminated)
 
-    def _greedy(self, member: int, seen: list[Any], masks: list[Bools]) -> NDArray:
-        legal = np.stack(masks)
-        chosen, _ = self.agent.predict(np.stack(seen), action_mask=legal, member=member)
-        return np.asarray(chosen)
+    def _see(self, lane: int, observation: Any, info: Any) -> None:
+        mask = action_mask(info, self._masks.shape[1], terminal=True)
+        self._seen[lane] = self._encoder.encode(observation)
+        self._masks[lane] = True if mask is None else mask
 
-    def _mask(self, info: Any) -> Bools:
-        count = self.agent.task.actions
-        mask = action_mask(info, count)
-        return np.ones(count, bool) if mask is None else mask
+    def _greedy(self, state: LearnerState) -> NDArray:
+        """Return the greedy actions in all environments, over or not: one program serves all."""
+        return np.asarray(self._choose(state, self._seen, self._masks)[0])

@@ -27,6 +27,7 @@ NUMBERS = (
     "width", "interval_score", "crps", "rank", "rmse", "bias", "truth_se", "count",
 )  # fmt: skip
 """The scores of a group."""
+_OF_STATES = ("state", "truth", "centre", "low", "high")
 ESCAPE = "valuetrack/IndoorEscape-v0"
 
 
@@ -153,7 +154,7 @@ def load(folder: RunFolder, manifest: Manifest) -> ScoredRun:
         If no unit has finished, or a table is damaged.
     """
     scores = read_table(folder, "intervals", "kind", "action", "visits", *NUMBERS)
-    states = read_table(folder, "states", "kind", "action", "state", "truth", "centre")
+    states = read_table(folder, "states", "kind", "action", "visits", *_OF_STATES)
     tasks: dict[str, list[ScoredRow]] = {}
     for row, _ in finished_rows(folder, manifest):
         kept = _of_seeds(scores.get(row.id, {}), row.used)
