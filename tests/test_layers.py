@@ -27,6 +27,7 @@ LEVELS = {
         "replay",
         "rng",
         "schedules",
+        "scores",
     ],
     2: ["samplers"],
     3: ["learner", "losses"],

@@ -620,4 +620,4 @@ def test_help_explains_all_options_of_an_algorithm():
     for name in ("lktd", "dqn", "kova"):
         text = inspect.getdoc(AGENTS[name].options_type)
         assert "Epsilon falls" in text
-    assert "The step epsilon of the sampler" in inspect.getdoc(LKTD.options_type)
+    assert "the paper's epsilon" in inspect.getdoc(LKTD.options_type)

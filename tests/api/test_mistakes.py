@@ -64,7 +64,10 @@ MAKING = {
     "digits for a number": (lambda: DQN(ESCAPE, batch_size="64"), "should be a whole number"),
     "yes for a number": (lambda: DQN(ESCAPE, batch_size=True), "should be a whole number"),
     "SB3's name": (lambda: DQN(ESCAPE, gamma=0.9), "no option 'gamma': here it is discount."),
-    "SB3's learning rate": (lambda: LKTD(ESCAPE, learning_rate=1e-3), "here it is step_size."),
+    "two steps": (
+        lambda: LKTD(ESCAPE, learning_rate=1e-3, step_size=1e-5),
+        "LKTD: step_size and learning_rate are two words for one step",
+    ),
     "too large a covariance": (
         lambda: KOVA(ESCAPE, hidden=(2000, 2000)),
         "KOVA keeps a covariance of",
@@ -179,7 +182,7 @@ USING = {
     "level in percent": (lambda: in_jax().posterior(np.zeros(2)).interval(95), "95 does not"),
     "unknown interval": (
         lambda: in_jax().posterior(np.zeros(2)).interval(kind="confidence"),
-        "'value', 'credible' or 'prediction', not 'confidence'",
+        "'value', 'return', 'credible' or 'prediction', not 'confidence'",
     ),
     "nothing tracked": (lambda: on_host().tracking().mean(), "Nothing was tracked"),
     "nothing drawn": (lambda: on_host().tracking().plot(), "Nothing was tracked"),

@@ -103,6 +103,44 @@ def test_a_row_stands_for_each_of_its_tasks():
             resolve(data, "two.toml")
 
 
+def test_a_task_has_options_for_some_algorithms_and_may_be_like_another():
+    data = {
+        "name": "like",
+        "measure": {"kind": "control"},
+        "options": {"all": {"batch_size": 4, "discount": 0.5}},
+        "tasks": {
+            "pole": {
+                "env": "CartPole-v1",
+                "steps": 100,
+                "options": {"batch_size": 8},
+                "options_of": {"samplers": {"prior_sd": 2.0}, "dqn": {"batch_size": 16}},
+            },
+            "long": {"like": "pole", "steps": 900, "options_of": {"lktd": {"alpha": 0.5}}},
+        },
+        "rows": [
+            {"id": "lktd", "tasks": ["pole", "long"], "algorithm": "lktd"},
+            {"id": "dqn", "tasks": ["pole"], "algorithm": "dqn"},
+            {"id": "free", "env": "Acrobot-v1", "steps": 5, "algorithm": "dqn"},
+        ],
+    }
+    spec = resolve(data, "like.toml")
+    shared = {"batch_size": 8, "discount": 0.5}
+    assert spec.row("pole-lktd").options == {**shared, "prior_sd": 2.0}
+    assert spec.row("long-lktd").options == {**shared, "prior_sd": 2.0, "alpha": 0.5}
+    assert (spec.row("long-lktd").env, spec.row("long-lktd").steps) == ("CartPole-v1", 900)
+    assert spec.row("pole-dqn").options == {"batch_size": 16, "discount": 0.5}
+    assert spec.row("free").options == {"batch_size": 4, "discount": 0.5}
+    assert "options_of" not in spec.model_dump()["rows"][0]
+    for wrong in ("later", "long", 3):
+        data["tasks"]["long"]["like"] = wrong
+        with pytest.raises(SpecError, match=r"like.toml: task 'long' is like .* no task before it"):
+            resolve(data, "like.toml")
+    data["tasks"]["long"]["like"] = "pole"
+    data["tasks"]["pole"]["options_of"]["ppo"] = {}
+    with pytest.raises(SpecError, match="there are no options of 'ppo'"):
+        resolve(data, "like.toml")
+
+
 def test_the_forms_have_the_settings_of_the_papers_tasks():
     forms, control = load("lktd-forms"), load("classic-control")
     free = {"form", "double", "init", "random_warmup", "inner_iterations"}

@@ -124,7 +124,8 @@ class SamplerOptions(Options):
     @classmethod
     def _one_step(cls, given: Keywords) -> Keywords:
         """Let the one of step size and learning rate that is given take the other's place."""
-        return one_step(given)
+        chosen = one_step(given)
+        return {name: chosen[name] for name in chosen if name in cls.model_fields or name in given}
 
     def population(self) -> float | Schedule:
         """Return N, or how it grows: with the transitions seen, up to those remembered."""

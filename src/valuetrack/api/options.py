@@ -106,7 +106,6 @@ NAMES_IN_SB3 = {
     "policy_kwargs": "hidden, activation and convolutions",
     "net_arch": "hidden",
     "n_quantiles": "quantiles",
-    "learning_rate": "step_size",
     "tensorboard_log": "tensorboard, of learn",
     "verbose": "progress_bar, of learn",
 }

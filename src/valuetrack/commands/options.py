@@ -59,7 +59,9 @@ class Reproduce:
       valuetrack reproduce classic-control --env CartPole-v1 --seeds 10
     """
 
-    experiment: Annotated[str, Argument(help="indoor-escape, classic-control or lktd-settings.")]
+    experiment: Annotated[
+        str, Argument(help="Its name, such as indoor-escape, classic-control or honest-values.")
+    ]
     rows: Annotated[
         str | None, Option(help="Rows to run, for instance lktd-10000,dqn; all by default.")
     ] = None

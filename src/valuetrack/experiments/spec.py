@@ -40,6 +40,16 @@ A row for each of several tasks, here ``cartpole-sarsa`` and ``acrobot-sarsa``::
     algorithm = "lktd"
     options = { form = "sarsa" }
 
+A task may have options for some algorithms alone, closer to a row than those of the file, and
+``like`` takes over all that it does not say from another task, table by table::
+
+    [tasks.cartpole.options_of.samplers]
+    prior_sd = 1.0
+
+    [tasks.long-cartpole]
+    like = "cartpole"
+    steps = 1_000_000
+
 ``extends = "indoor-escape"`` takes over all that the file does not say from another experiment,
 table by table; rows and the quick run are always its own.
 """
@@ -59,6 +69,7 @@ from pydantic.fields import FieldInfo
 
 from valuetrack.api.options import Count
 from valuetrack.api.options import parse as parse_options
+from valuetrack.experiments import overlay
 from valuetrack.registry import AGENTS, agent_type
 from valuetrack.types import Json
 
@@ -85,6 +96,12 @@ class Task(Section):
     env_options: Json = {}
     steps: Count
     options: Json = {}
+
+
+class _SourceTask(Task):
+    """A task as its file has it, also with options for some algorithms alone."""
+
+    options_of: Layer = {}
 
 
 class Row(Task):
@@ -193,7 +210,7 @@ class _Source(Section):
     options: Layer = {}
     presets: dict[str, Layer] = {}
     quick: Quick | None = None
-    tasks: dict[Identifier, Task] = {}
+    tasks: dict[Identifier, _SourceTask] = {}
     rows: tuple[_SourceRow, ...]
 
 
@@ -217,12 +234,13 @@ def resolve(
         Replace those of the file.
     """
     try:
-        read = _Source.model_validate(data)
+        read = _Source.model_validate(overlay.tasks_like_others(data))
         presets = read.presets or {DEFAULT_PRESET: {}}
         if preset not in presets:
             known = ", ".join(presets)
             raise SpecError(f"{read.name} has no preset {preset!r}; there are {known}.")
-        for layer in (read.options, *presets.values()):
+        of_tasks = (task.options_of for task in read.tasks.values())
+        for layer in (read.options, *presets.values(), *of_tasks):
             _check_groups(layer, source)
         layers = (read.options, presets[preset])
         rows = [resolved for row in read.rows for resolved in _rows(read, row, layers, steps)]
@@ -237,6 +255,8 @@ def resolve(
         )
     except ValidationError as error:
         raise spec_error(error, source) from error
+    except overlay.UnknownTaskError as error:
+        raise SpecError(f"{source}: {error}") from error
 
 
 def _rows(
@@ -247,9 +267,10 @@ def _rows(
     fields = agent_type(row.algorithm).options_type.model_fields
     own = row.model_dump(exclude={"tasks"}, exclude_unset=True)
     for name, task in _tasks(read, row):
+        closer = _shared_options(row.algorithm, (task.pop("options_of"),))
         found = {**task, **own, "id": f"{name}-{row.id}" if name else row.id}
         found["steps"] = taken = steps or found["steps"]
-        options = {**shared, **task["options"]}
+        options = {**shared, **task["options"], **closer}
         if read.exploration_fraction is not None and taken is not None:
             options["exploration_steps"] = int(read.exploration_fraction * taken)
         yield {**found, "options": _with_none({**options, **row.options}, fields)}
@@ -259,7 +280,7 @@ def _tasks(read: _Source, row: _SourceRow) -> list[tuple[str, Json]]:
     """Return the tasks of a row with their names, or what the file says for all rows."""
     if row.tasks is None:
         task = read.model_dump(include={"env", "env_options", "steps"})
-        return [("", {**task, "options": {}})]
+        return [("", {**task, "options": {}, "options_of": {}})]
     if not isinstance(row.tasks, list) or not set(map(str, row.tasks)) <= read.tasks.keys():
         known = ", ".join(read.tasks) or "none"
         raise SpecError(f"The tasks of row {row.id!r} are a list of those in the file: {known}.")
@@ -349,16 +370,7 @@ def read_experiment(name: str) -> Json:
         raise SpecError(f"There is no experiment {name!r}; there are {known}.")
     own = read_toml(specs_folder() / f"{name.replace('-', '_')}.toml")
     base = read_experiment(own.pop("extends")) if "extends" in own else {}
-    return _over({key: base[key] for key in base if key not in ("rows", "quick")}, own)
-
-
-def _over(below: Json, above: Json) -> Json:
-    """Lay one table over another, at every depth."""
-
-    def laid(low: object, high: object) -> object:
-        return _over(low, high) if isinstance(low, dict) and isinstance(high, dict) else high
-
-    return {**below, **{key: laid(below.get(key), value) for key, value in above.items()}}
+    return overlay.over({key: base[key] for key in base if key not in ("rows", "quick")}, own)
 
 
 def read_toml(path: Path) -> Json:

@@ -11,7 +11,7 @@ from valuetrack.io.manifest import Manifest
 from valuetrack.io.manifest import Row as Entry
 from valuetrack.io.run_folder import Columns, RunFolder, StoreError
 
-_TEXTS = {"row", "action"}
+_TEXTS = {"row", "action", "kind", "visits"}
 
 
 @dataclass(frozen=True)

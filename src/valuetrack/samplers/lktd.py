@@ -146,7 +146,7 @@ def lktd(
         inputs = (jax.random.split(key, inner_iterations), jnp.asarray(batch.step * shrink))
         begin = (params, observed, known)
         (params, _, known), residuals = jax.lax.scan(iterate, begin, inputs)
-        info = make_info(batch.step, residuals[0], residuals[-1], params)
+        info = make_info(batch.weight, residuals[0], residuals[-1], params)
         known = units.learn(known, residuals[0])
         return ChainState(params, state.updates + 1, known), info
 

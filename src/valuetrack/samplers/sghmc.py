@@ -133,7 +133,7 @@ def sghmc(
         inputs = (jax.random.split(key, inner_iterations), jnp.asarray(batch.step * shrink))
         begin = (params, velocity, known)
         (params, velocity, known), residuals = jax.lax.scan(iterate, begin, inputs)
-        info = make_info(batch.step, residuals[0], residuals[-1], params)
+        info = make_info(batch.weight, residuals[0], residuals[-1], params)
         known = units.learn(known, residuals[0])
         return SGHMCState(params, state.updates + 1, velocity, known), info
 

@@ -140,6 +140,8 @@ class Batch(NamedTuple):
     r""":math:`\sigma^2`."""
     rate: Scalar
     r""":math:`\ell_t`, or infinity where the step is not a learning rate."""
+    weight: Scalar
+    """What the sample after this update weighs: the step in the units it was given in."""
     gradient_scale: Scalar
     r""":math:`\sigma^2 / n`, which makes the sampler's gradient the mean over a batch."""
     scale: Scalar
@@ -235,9 +237,9 @@ def find_units(
             variance = observation_sd**2
         ratio, rate = count / population_at(updates), rate_at(updates)
         if learning_rate is None:
-            return Batch(rate, ratio, variance, jnp.inf, variance / count, scale)
+            return Batch(rate, ratio, variance, jnp.inf, rate, variance / count, scale)
         step = 2 * rate * variance / count
-        return Batch(step, ratio, variance, rate, variance / count, scale)
+        return Batch(step, ratio, variance, rate, rate, variance / count, scale)
 
     def steps(
         state: UnitsState, gradient: Params, batch: Batch, eps: Scalar

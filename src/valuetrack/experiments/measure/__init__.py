@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from valuetrack.api.agent import AnyAgent
-from valuetrack.experiments.measure import control, values
+from valuetrack.experiments.measure import control, intervals, values
 from valuetrack.experiments.measure.base import Measure
 from valuetrack.experiments.spec import Experiment, Row, Section, SpecError, spec_error
 
@@ -22,6 +22,9 @@ class _Kind(NamedTuple):
 KINDS: dict[str, _Kind] = {
     "values": _Kind(values.ValuesOptions, values.plan_points, values.ValuesMeasure),
     "control": _Kind(control.ControlOptions, control.plan_points, control.ControlMeasure),
+    "intervals": _Kind(
+        intervals.IntervalsOptions, intervals.plan_points, intervals.IntervalsMeasure
+    ),
 }
 
 

@@ -1,0 +1,142 @@
+r"""The exact values of a policy in a Gymnasium environment that tells its transition table.
+
+Those of Gymnasium's toy texts do, as ``env.unwrapped.P``: state -> action -> (probability, next
+state, reward, whether it terminates). A time limit plays no part: truncation bootstraps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.sparse import csgraph
+from scipy.sparse.linalg import spsolve
+
+from valuetrack.types import Bools
+
+Values = npt.NDArray[np.float64]
+
+
+class TransitionTable(NamedTuple):
+    """A finite environment.
+
+    Attributes
+    ----------
+    following
+        The probabilities of the next state unless the step terminates, sparse, with a row for
+        state * actions + action and a column for each state.
+    reward
+        The expected reward, (states, actions).
+    legal
+        Which actions are, (states, actions): none in a state that no episode can act in.
+    """
+
+    following: sparse.csr_matrix
+    reward: Values
+    legal: Bools
+
+
+def has_table(env: gymnasium.Env[Any, Any]) -> bool:
+    """Return whether an environment tells its transition table, and where episodes begin."""
+    return all(hasattr(env.unwrapped, name) for name in ("P", "initial_state_distrib"))
+
+
+def transition_table(env: gymnasium.Env[Any, Any]) -> TransitionTable:
+    """Read the transition table of an environment.
+
+    Examples
+    --------
+    >>> table = transition_table(gymnasium.make("FrozenLake-v1", is_slippery=False))
+    >>> table.reward.shape, float(table.reward[14, 2]), table.legal[5].any()
+    ((16, 4), 1.0, np.False_)
+    """
+    told: Any = env.unwrapped
+    states, actions = len(told.P), len(told.P[0])
+    pairs, nexts, chances = [], [], []
+    reward = np.zeros(states * actions)
+    for pair, chance, following, paid, terminates in _entries(told.P, actions):
+        reward[pair] += chance * paid
+        if not terminates:
+            pairs.append(pair)
+            nexts.append(following)
+            chances.append(chance)
+    shape = (states * actions, states)
+    moves = sparse.csr_matrix((chances, (pairs, nexts)), shape)  # which adds up what repeats
+    legal = _masks(told, states, actions)
+    legal &= _reachable(moves, legal, np.asarray(told.initial_state_distrib) > 0)[:, None]
+    return TransitionTable(moves, reward.reshape(states, actions), legal)
+
+
+def table_values(table: TransitionTable, policy: npt.ArrayLike, discount: float) -> Values:
+    r"""Return Q, the exact action values of a policy, (states, actions); NaN where not legal.
+
+    .. math:: Q(s, a) = r(s, a) + \gamma \sum_{s'} p(s' | s, a) V(s'), \qquad
+              V(s) = \sum_a \pi(a | s) Q(s, a)
+
+    V solves one sparse linear system; terminal states count zero.
+
+    Parameters
+    ----------
+    table
+        The environment.
+    policy
+        The probabilities of the actions, (states, actions); rows without a legal action are not
+        read.
+    discount
+        gamma, in [0, 1); a policy may walk in circles for ever.
+
+    Examples
+    --------
+    >>> table = transition_table(gymnasium.make("CliffWalking-v1"))
+    >>> up = np.tile([1.0, 0.0, 0.0, 0.0], (48, 1))
+    >>> round(float(table_values(table, up, 0.9)[36, 1]), 6)  # off the cliff, then up for ever
+    -109.0
+    """
+    if not 0.0 <= discount < 1.0:
+        raise ValueError(f"discount must lie in [0, 1), but is {discount}.")
+    states, actions = table.legal.shape
+    chosen = np.where(table.legal, np.asarray(policy, np.float64), 0.0)
+    acting = table.legal.any(axis=1)
+    if not np.allclose(chosen.sum(axis=1)[acting], 1.0):
+        raise ValueError("The policy's probabilities must sum to one over the legal actions.")
+    picks = sparse.csr_matrix(
+        (chosen.ravel(), (np.repeat(np.arange(states), actions), np.arange(states * actions))),
+        (states, states * actions),
+    )
+    system = sparse.eye(states, format="csc") - discount * (picks @ table.following).tocsc()
+    v = spsolve(system, picks @ table.reward.ravel())
+    q = table.reward + discount * (table.following @ v).reshape(states, actions)
+    return np.where(table.legal, q, np.nan)
+
+
+def _entries(table: Any, actions: int) -> Iterator[tuple[int, float, int, float, bool]]:
+    """Yield (state * actions + action, probability, next state, reward, terminates)."""
+    for state, choices in table.items():
+        for action, ends in choices.items():
+            for chance, following, paid, terminates in ends:
+                yield state * actions + action, chance, int(following), paid, bool(terminates)
+
+
+def _masks(told: Any, states: int, actions: int) -> Bools:
+    """Return which actions an environment with masks, such as Taxi, allows in each state."""
+    if not hasattr(told, "action_mask"):
+        return np.ones((states, actions), bool)
+    return np.stack([np.asarray(told.action_mask(state), bool) for state in range(states)])
+
+
+def _reachable(following: sparse.csr_matrix, legal: Bools, begins: Bools) -> Bools:
+    """Return the states in which an episode can act: those with a way from where it begins."""
+    states, actions = legal.shape
+    pairs, nexts = following.nonzero()
+    used = legal.ravel()[pairs]
+    # One more node, from which episodes begin.
+    source = np.concatenate([pairs[used] // actions, np.full(begins.sum(), states)])
+    target = np.concatenate([nexts[used], np.flatnonzero(begins)])
+    graph = sparse.csr_matrix((np.ones(len(source)), (source, target)), (states + 1, states + 1))
+    found = np.zeros(states + 1, bool)
+    found[csgraph.breadth_first_order(graph, states, return_predecessors=False)] = True
+    return found[:-1]
