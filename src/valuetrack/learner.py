@@ -3,7 +3,7 @@
 A learner knows nothing of environments, replay or files. Every trainer drives it the same way::
 
     state = learner.init(key)
-    action = learner.act(state, observation, mask, uniforms, epsilon)
+    action, value, follows = learner.act(state, observation, mask, uniforms, epsilon)
     state, info = learner.update(key, state, transitions)
     state = learner.refresh_target(state)  # when it is due: every `target_every` updates
     values = learner.values(key, state, observations)
@@ -19,7 +19,14 @@ import jax.numpy as jnp
 
 from valuetrack.measurement import TargetBatch
 from valuetrack.networks import Network
-from valuetrack.policies import POLICY_UNIFORMS, epsilon_greedy
+from valuetrack.policies import (
+    POLICY_UNIFORMS,
+    action_probabilities,
+    epsilon_greedy,
+    greedy,
+    masked_max,
+    select,
+)
 from valuetrack.samplers.base import Info, Sampler
 from valuetrack.schedules import Schedule
 from valuetrack.types import Array, Params, Scalar, Transition, Tree
@@ -51,14 +58,25 @@ class LearnerState(NamedTuple):
     """The acting head of a network with several heads; 0 for all others."""
 
 
+class Acted(NamedTuple):
+    """An action, and what the learner believed when it chose it."""
+
+    action: Array
+    value: Array
+    """What the state is worth to the policy that the values are of; NaN where no network is asked
+    to act."""
+    follows: Array
+    """Whether the action is that policy's; false where a greedy learner explores."""
+
+
 class Learner(NamedTuple):
     """A value-based learner as pure functions."""
 
     init: Callable[[Array], LearnerState]
     """(key) -> state: draw the network's parameters and start the sampler."""
-    act: Callable[[LearnerState, Array, Array, Array, Scalar], Array]
-    """(state, observation, mask, uniforms, epsilon) -> action, epsilon-greedy among the legal ones;
-    ``uniforms`` are ``acting_uniforms`` numbers in [0, 1) per action."""
+    act: Callable[[LearnerState, Array, Array, Array, Scalar], Acted]
+    """(state, observation, mask, uniforms, epsilon) -> an action, epsilon-greedy among the legal
+    ones, and its value; ``uniforms`` are ``acting_uniforms`` numbers in [0, 1) per action."""
     update: Callable[[Array, LearnerState, Transition], tuple[LearnerState, Info]]
     """(key, state, transitions) -> (state, info); it leaves the target network alone."""
     refresh_target: Callable[[LearnerState], LearnerState]
@@ -126,10 +144,10 @@ def build_learner(
 
     def act(
         state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Scalar
-    ) -> Array:
+    ) -> Acted:
         q = values_of(state, observation)
         acting = q[0] if heads == 1 else q[state.head]
-        return epsilon_greedy(uniforms, acting, mask, epsilon)
+        return acted(acting, mask, uniforms, epsilon, following)
 
     def update(
         key: Array, state: LearnerState, transitions: Transition
@@ -153,6 +171,25 @@ def build_learner(
 
     learner = Learner(init, act, update, copy_to_target, values, target_every, heads)
     return learner._replace(following=following)
+
+
+def acted(
+    q: Array, mask: Array, uniforms: Array, epsilon: Scalar, following: Following
+) -> Acted:
+    """Choose epsilon-greedily; the value is that of the policy that the Q-values are of."""
+    action = epsilon_greedy(uniforms, q, mask, epsilon)
+    if following == "greedy":
+        return Acted(action, masked_max(q, mask), action == greedy(q, mask))
+    if following == "taken":
+        value = select(q, action)
+    else:
+        value = jnp.sum(action_probabilities(q, mask, epsilon) * q, axis=-1)
+    return Acted(action, value, jnp.ones(action.shape, bool))
+
+
+def act_without_values(action: Array) -> Acted:
+    """Return the action of a given policy, for which no network is asked."""
+    return Acted(action, jnp.full(action.shape, jnp.nan), jnp.ones(action.shape, bool))
 
 
 def copy_to_target(state: LearnerState) -> LearnerState:

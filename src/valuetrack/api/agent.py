@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from valuetrack import __version__, posterior
 from valuetrack.api import settings, training
 from valuetrack.api.arguments import check_count, legal_actions, seed_range
+from valuetrack.api.disagreement import Watch
 from valuetrack.api.environment import AgentEnvironment, Backend, Observation
 from valuetrack.api.estimate import INITIAL, Estimate
 from valuetrack.api.options import OptionsType, parse, with_options
@@ -106,6 +107,7 @@ class Agent(Generic[OptionsType]):
         self._records: list[tuple[NDArray, NDArray, NDArray]] = []
         self._tracked: NDArray | None = None
         self.trainer: Trainer = self._make_trainer()
+        self.watch = Watch(type(self).__name__, self.seeds)
         self._solver = Solver(self.trainer, of_mean=self.is_sampler)
 
     def _make_learner(self) -> Learner:

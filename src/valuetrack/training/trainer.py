@@ -120,12 +120,20 @@ class Trace(NamedTuple):
     learning: AnyArray
     """Mean squared residuals, one per cycle with updates, and how many such cycles there were."""
     cycles: AnyArray
+    believed: AnyArray
+    start_values: AnyArray
+    discounted_returns: AnyArray
+    squared_returns: AnyArray
+    gaps: AnyArray
+    squared_gaps: AnyArray
+    """What :class:`valuetrack.training.beliefs.Ended` sums up of the episodes that ended."""
 
     @classmethod
     def empty(cls, seeds: int) -> Trace:
         """Return sums over nothing."""
         floats, counts = np.zeros(seeds, np.float32), np.zeros(seeds, np.int32)
-        return cls(floats, floats, counts, floats, counts, counts)
+        ended = (counts, floats, floats, floats, floats, floats)
+        return cls(floats, floats, counts, floats, counts, counts, *ended)
 
     def plus(self, **sums: NDArray | int) -> Trace:
         """Return the trace with more added to some of its sums, which keep their dtypes."""
@@ -140,6 +148,13 @@ class Trace(NamedTuple):
             returns = np.asarray(self.returns, np.float64) / np.asarray(self.episodes)
             loss = np.asarray(self.squared_residual, np.float64) / np.asarray(self.learning)
         return returns, loss
+
+    def beliefs(self) -> tuple[NDArray, NDArray]:
+        """Return the mean value at the start of an episode and the mean discounted return."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = np.asarray(self.start_values, np.float64) / np.asarray(self.believed)
+            came = np.asarray(self.discounted_returns, np.float64) / np.asarray(self.believed)
+        return values, came
 
 
 class Trainer(ABC):
