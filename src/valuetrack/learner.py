@@ -56,6 +56,9 @@ class LearnerState(NamedTuple):
     """The target network's parameters, or an empty tuple if there is no target network."""
     head: Array
     """The acting head of a network with several heads; 0 for all others."""
+    scale: Tree = ()
+    """The running :class:`~valuetrack.normalisation.Moments` of the observations; an empty tuple if
+    they are taken as they are."""
 
 
 class Acted(NamedTuple):
@@ -96,6 +99,9 @@ class Learner(NamedTuple):
     where the learner acts on its own values."""
     following: Following = "greedy"
     """Which next action its values are of."""
+    observe: Callable[[LearnerState, Array, Array], LearnerState] | None = None
+    """(state, observations, which of them count) -> state: told of all that is collected, where
+    observations are normalised; see :mod:`valuetrack.normalisation`."""
 
 
 def build_learner(
@@ -163,7 +169,7 @@ def build_learner(
             redraw = (state.sampler.updates + 1) % head_every == 0
             head = jnp.where(redraw, jax.random.randint(head_key, (), 0, heads), head)
         after, info = sampler.step(sampler_key, state.sampler, data)
-        return LearnerState(after, state.target, head), info
+        return state._replace(sampler=after, head=head), info
 
     def values(key: Array, state: LearnerState, observations: Array) -> Array:
         del key  # these values are not random
@@ -173,9 +179,7 @@ def build_learner(
     return learner._replace(following=following)
 
 
-def acted(
-    q: Array, mask: Array, uniforms: Array, epsilon: Scalar, following: Following
-) -> Acted:
+def acted(q: Array, mask: Array, uniforms: Array, epsilon: Scalar, following: Following) -> Acted:
     """Choose epsilon-greedily; the value is that of the policy that the Q-values are of."""
     action = epsilon_greedy(uniforms, q, mask, epsilon)
     if following == "greedy":

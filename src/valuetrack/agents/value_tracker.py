@@ -223,7 +223,7 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         )
 
     def _make_learner(self) -> Learner:
-        learner = self.build(self.task, self.options)
+        learner = super()._make_learner()
         if self.policy is None or self.env.in_jax is None:
             return learner
         return follow(learner, compiled_policy(self._asked.in_jax(self.task)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
 
@@ -15,7 +14,6 @@ from gymnasium.vector import VectorEnv
 from valuetrack import __version__, posterior
 from valuetrack.api import settings, training
 from valuetrack.api.arguments import check_count, legal_actions, seed_range
-from valuetrack.api.disagreement import Watch
 from valuetrack.api.environment import AgentEnvironment, Backend, Observation
 from valuetrack.api.estimate import INITIAL, Estimate
 from valuetrack.api.options import OptionsType, parse, with_options
@@ -24,8 +22,10 @@ from valuetrack.api.queries import EPISODE_LIMIT, Queries
 from valuetrack.api.solving import Solver
 from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Callback
+from valuetrack.api.watch import Watch, divergence, warn_of_divergence
 from valuetrack.io import array_file
 from valuetrack.learner import Learner, LearnerState, Task
+from valuetrack.normalisation import normalised
 from valuetrack.posterior import Pool
 from valuetrack.training.compiled_trainer import CompiledTrainer
 from valuetrack.training.evaluation import Choose, Episodes, evaluate_on_host
@@ -107,11 +107,16 @@ class Agent(Generic[OptionsType]):
         self._records: list[tuple[NDArray, NDArray, NDArray]] = []
         self._tracked: NDArray | None = None
         self.trainer: Trainer = self._make_trainer()
-        self.watch = Watch(type(self).__name__, self.seeds)
+        self.watch = Watch(
+            type(self).__name__, self.seeds, self.options.discount, self.learner.target_every
+        )
         self._solver = Solver(self.trainer, of_mean=self.is_sampler)
 
     def _make_learner(self) -> Learner:
-        return self.build(self.task, self.options)
+        return self._in_scale(self.build(self.task, self.options))
+
+    def _in_scale(self, learner: Learner) -> Learner:
+        return normalised(learner, self.env.components(self.options.normalise_observations))
 
     def _make_trainer(self) -> Trainer:
         how = settings.settings_of(self.options, self.learner, len(self.seeds))
@@ -188,7 +193,7 @@ class Agent(Generic[OptionsType]):
             progress_bar=progress_bar,
             tensorboard=tensorboard,
         )
-        self._warn_of_divergence()
+        warn_of_divergence(type(self).__name__, self.diverged)
         return self
 
     def predict(
@@ -288,6 +293,7 @@ class Agent(Generic[OptionsType]):
 
     def save(self, path: str | os.PathLike[str], *, replay: bool = True) -> None:
         """Write the agent to one file; with its replay memory, it goes on bit for bit."""
+        self.env.warn_of_statistics()
         array_file.save(path, self.trainer.arrays(replay=replay), self.describe(replay=replay))
 
     def describe(self, *, replay: bool = True) -> Keywords:
@@ -295,7 +301,7 @@ class Agent(Generic[OptionsType]):
         env, env_options = self.env.saved
         return {
             "algorithm": self.name,
-            "options": self.options.model_dump(mode="json"),
+            "options": {**self.options.model_dump(mode="json"), **self._decided},
             "env": env,
             "env_options": env_options,
             "backend": self.backend,
@@ -304,6 +310,11 @@ class Agent(Generic[OptionsType]):
             "task": {**self.task._asdict(), "shape": list(self.task.shape)},
             "version": __version__,
         }
+
+    @property
+    def _decided(self) -> Keywords:
+        """Options that were left open, as they were decided."""
+        return {"normalise_observations": self.learner.observe is not None}
 
     def record(self, values: NDArray, every: int) -> None:
         """Keep the tracked values of the last cycles, those of every ``every``-th update."""
@@ -334,7 +345,7 @@ class Agent(Generic[OptionsType]):
         if own:
             lines.append(f"  options: {', '.join(f'{k}={v!r}' for k, v in own.items())}")
         if self.diverged:
-            lines.append(f"  diverged: {self._divergence()}")
+            lines.append(f"  diverged: {divergence(self.diverged)}")
         return "\n".join(lines)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
@@ -380,18 +391,6 @@ class Agent(Generic[OptionsType]):
         if not isinstance(member, int | np.integer) or not 0 <= member < len(self.seeds):
             raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member!r}.")
         return self.trainer.member(int(member)).learner
-
-    def _divergence(self) -> str:
-        return ", ".join(f"seed {s} at update {u}" for s, u in self.diverged.items())
-
-    def _warn_of_divergence(self) -> None:
-        if self.diverged:
-            warnings.warn(
-                f"{type(self).__name__} diverged: {self._divergence()}. Its values are NaN from "
-                "there on; use a smaller step size.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
 
 
 AnyAgent = Agent[Any]

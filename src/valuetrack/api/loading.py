@@ -102,7 +102,8 @@ def _described(path: Path, description: Keywords) -> Saved:
         options, env_options = description["options"], description["env_options"]
         backend, replay = description["backend"], bool(description["replay"])
         shape = Task(tuple(task["shape"]), bool(task["is_image"]), task["actions"])
-        converted = tuples(options)
+        # A file from before the option was there has learned from observations as they came.
+        converted = {"normalise_observations": False, **tuples(options)}
         lists, dicts = (seeds, task["shape"]), (options, env_options)
         fitting = (
             all(isinstance(value, list) for value in lists)

@@ -8,9 +8,11 @@ is followed that the values are of,
 .. math:: g = \sum_{k < t} \gamma^k r_k + \gamma^t v_t,
 
 where t is the first step at which the learner explores or the episode is cut off, with the value
-:math:`v_t` believed there, and the end of the episode otherwise. If the values are right, the gap
-:math:`v_0 - g` is zero in the mean, however much is explored: whether to explore is drawn without
-a look at the rewards.
+:math:`v_t` believed there; :math:`v_t` is zero if the episode ends before. If the values are right,
+the gap :math:`v_0 - g` is zero in the mean, however much is explored: whether to explore is drawn
+without a look at the rewards. Values that are all too large by b have a gap of b x in the mean,
+with the *reach* :math:`x = 1 - \gamma^t`, or 1 if the episode ends before. So b is found by
+regression of the gaps on the reaches.
 
 All functions take NumPy's arrays and JAX's, one number per environment.
 """
@@ -36,6 +38,8 @@ class Belief(NamedTuple):
     """The discounted sum of its rewards."""
     followed: Any
     """g so far, to which nothing is added once the policy is left."""
+    reach: Any
+    """x if the policy has been left, else 1."""
     power: Any
     """gamma to the power of the steps taken."""
     follows: Any
@@ -51,9 +55,10 @@ class Ended(NamedTuple):
     discounted_returns: Any
     squared_returns: Any
     """Their discounted returns, and the squares of these."""
-    gaps: Any
+    squared_reaches: Any
+    reached_gaps: Any
     squared_gaps: Any
-    """v_0 - g, and its square."""
+    """x^2, x (v_0 - g) and (v_0 - g)^2."""
 
 
 def forgotten(belief: Belief) -> Belief:
@@ -65,7 +70,8 @@ def begun(value: AnyArray, follows: AnyArray) -> Belief:
     """Return episodes that have just begun with the action chosen at their start."""
     xp = _module(value)
     zeros = xp.zeros_like(value)
-    return Belief(value, zeros, xp.where(follows, zeros, value), zeros + 1, follows)
+    left = xp.where(follows, zeros, zeros + 1)
+    return Belief(value, zeros, left * value, 1 - left, zeros + 1, follows)
 
 
 def paid(belief: Belief, reward: AnyArray, discount: float) -> Belief:
@@ -82,9 +88,12 @@ def paid(belief: Belief, reward: AnyArray, discount: float) -> Belief:
 def chosen(belief: Belief, value: AnyArray, follows: AnyArray) -> Belief:
     """Return the episodes after the choice of an action, which may leave the policy."""
     xp = _module(belief.power)
-    leaves = belief.follows & ~follows
-    rest = xp.where(leaves, belief.power * value, 0.0)
-    return belief._replace(followed=belief.followed + rest, follows=belief.follows & follows)
+    rest = xp.where(belief.follows & ~follows, belief.power, 0.0)
+    return belief._replace(
+        followed=belief.followed + xp.where(rest > 0, rest * value, 0.0),
+        reach=belief.reach - rest,
+        follows=belief.follows & follows,
+    )
 
 
 def ended(belief: Belief, over: AnyArray, truncated: AnyArray, value: AnyArray) -> Ended:
@@ -93,8 +102,9 @@ def ended(belief: Belief, over: AnyArray, truncated: AnyArray, value: AnyArray) 
     ``value`` is that of the state in which an episode was cut off.
     """
     xp = _module(belief.power)
-    rest = xp.where(belief.follows & truncated, belief.power * value, 0.0)
-    gap = belief.start - belief.followed - rest
+    rest = xp.where(belief.follows & truncated, belief.power, 0.0)
+    gap = belief.start - belief.followed - xp.where(rest > 0, rest * value, 0.0)
+    reach = belief.reach - rest
     known = over & xp.isfinite(gap)
 
     def total(numbers: AnyArray) -> Any:
@@ -103,7 +113,7 @@ def ended(belief: Belief, over: AnyArray, truncated: AnyArray, value: AnyArray) 
     returns = belief.discounted
     return Ended(
         xp.sum(known, axis=-1, dtype=np.int32),
-        *map(total, (belief.start, returns, returns**2, gap, gap**2)),
+        *map(total, (belief.start, returns, returns**2, reach**2, reach * gap, gap**2)),
     )
 
 

@@ -125,6 +125,10 @@ class Loop:
         seed = seed._replace(key=key)
         seed, rows, trace = self._act(seed, for_acting.reshape(acting), first_step)
         seed = seed._replace(replay=self.ring.write(seed.replay, rows, clock.remembered))
+        if self.learner.observe is not None:
+            seen = self.ring.unpack(rows).observation
+            learner = self.learner.observe(seed.learned.learner, seen, jnp.ones(len(seen), bool))
+            seed = seed._replace(learned=seed.learned._replace(learner=learner))
         if learn:
             seed, residual = self._learn(seed, clock, update_key, for_batches.reshape(batches))
             trace = trace._replace(squared_residual=residual, learning=jnp.int32(1))

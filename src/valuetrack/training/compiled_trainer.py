@@ -31,7 +31,7 @@ from valuetrack.types import NDArray, Transition
 
 TRACKED_UPDATES = 1_000
 """For how many updates tracked values stay on the device."""
-ENV, LOOP, BELIEF = "env", "loop", "belief"
+ENV, LOOP, BELIEF = "env", "loop", "loop.belief"
 """What the names of saved arrays begin with."""
 IN_LOOP = ("key", "action", "episode_return")
 """What a seed carries besides its environments, its replay memory and what it has learned."""

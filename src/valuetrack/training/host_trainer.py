@@ -93,6 +93,8 @@ class HostTrainer(Trainer):
         )
         self.replay = HostRing(self.layout, len(self.seeds), settings.ring_capacity)
         self._act = self._groups.compile(self._act_one, in_axes=(0, 0, 0, 0, None))
+        if (observe := learner.observe) is not None:
+            self._observe = self._groups.compile(observe)
         self._compile(self._encoded(None))
         self._begin_episodes()
 
@@ -122,6 +124,7 @@ class HostTrainer(Trainer):
                 policy, batches = self._uniforms()
                 for taken, uniforms in enumerate(policy):
                     self._step(uniforms, self.steps + taken * self.settings.environments)
+                self._report_seen()
                 learns = not self._warmup_left()
                 self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
                 self.trace = self.trace.plus(reward=self._per_seed(self._gained), cycles=1)
@@ -176,6 +179,7 @@ class HostTrainer(Trainer):
         ]
         self.observed = self.envs.reset(starts)
         self.returns, self._gained = np.zeros((2, self.envs.count))
+        self._seen: list[tuple[NDArray, NDArray]] = []
         generators = [self._generator(seed, cycles, start=1) for seed in self.seeds]
         count = self.learner.acting_uniforms
         uniforms = np.stack([g.random((len(places), count), np.float32) for g in generators])
@@ -208,6 +212,8 @@ class HostTrainer(Trainer):
             self.trace = self.trace.plus(returns=returns, episodes=self._per_seed(ended))
             self.returns[ended] = 0.0
         self._believe(arrived, choice, last)
+        if self.learner.observe is not None:
+            self._seen.append((self.observed.observation, arrived.is_transition))
         self.observed, self.action = arrived.current, np.asarray(choice.action)
         self._broken_off = False
 
@@ -231,6 +237,24 @@ class HostTrainer(Trainer):
         fresh = beliefs.begun(choice.value, choice.follows)
         going_on = beliefs.chosen(belief, choice.value, choice.follows)
         self._belief = beliefs.renewed(starts, fresh, going_on)
+
+    def _report_seen(self) -> None:
+        """Tell a learner that normalises observations of those of a cycle."""
+        if self.learner.observe is None:
+            return
+
+        def by_seed(*steps: NDArray) -> NDArray:
+            whole = np.stack(steps, axis=1)  # (environments, steps, ...)
+            return whole.reshape(len(self.seeds), -1, *whole.shape[2:])
+
+        seen = self._groups.split(tuple(by_seed(*part) for part in zip(*self._seen, strict=True)))
+        self._seen = []
+        states = self._groups.start(
+            self._observe,
+            [(one.learner, *part) for one, part in zip(self._learned, seen, strict=True)],
+        )
+        pairs = zip(self._learned, states, strict=True)
+        self._learned = [one._replace(learner=state) for one, state in pairs]
 
     def _per_seed(self, values: NDArray) -> NDArray:
         """Return sums over each seed's environments."""

@@ -124,7 +124,8 @@ class Trace(NamedTuple):
     start_values: AnyArray
     discounted_returns: AnyArray
     squared_returns: AnyArray
-    gaps: AnyArray
+    squared_reaches: AnyArray
+    reached_gaps: AnyArray
     squared_gaps: AnyArray
     """What :class:`valuetrack.training.beliefs.Ended` sums up of the episodes that ended."""
 
@@ -132,7 +133,7 @@ class Trace(NamedTuple):
     def empty(cls, seeds: int) -> Trace:
         """Return sums over nothing."""
         floats, counts = np.zeros(seeds, np.float32), np.zeros(seeds, np.int32)
-        ended = (counts, floats, floats, floats, floats, floats)
+        ended = (counts, *[floats] * 6)
         return cls(floats, floats, counts, floats, counts, counts, *ended)
 
     def plus(self, **sums: NDArray | int) -> Trace:

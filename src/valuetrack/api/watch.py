@@ -1,9 +1,9 @@
-"""Noticing that an agent's values and the returns of its episodes cannot both be true."""
+"""What an agent is told of itself, once: values and returns that cannot both be true."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ WINDOWS = 3
 """In how many windows, one after the other, a gap must show."""
 ERRORS, SHARE = 5.0, 0.25
 """How many standard errors, and which share of the scale of the returns, a gap must exceed."""
-APPROACH = 0.1
+APPROACH = 0.05
 """The share of the gap by which values come nearer to the returns if they merely lag behind."""
 
 
@@ -31,8 +31,8 @@ class Window(NamedTuple):
     value, came
         The value at their start, and their discounted return.
     gap, error
-        The value less what came while the policy was followed that the values are of, and the
-        standard error of its mean; see :mod:`valuetrack.training.beliefs`.
+        By how much the values are too large, judged by what came while the policy was followed that
+        they are of, and its standard error; see :mod:`valuetrack.training.beliefs`.
     scale
         Of the returns: four times their sd, or the size of their mean if that is larger.
     """
@@ -57,20 +57,21 @@ def window_of(sums: dict[str, NDArray], seed: int) -> Window:
     def mean(name: str) -> float:
         return float(sums[name][seed]) / count
 
-    def sd(name: str, squared: str) -> float:
-        return float(np.sqrt(max(0.0, mean(squared) - mean(name) ** 2)))
+    came, squares = mean("discounted_returns"), mean("squared_reaches")
+    gap, error = 0.0, np.inf
+    if squares > 0:  # else every episode began with a random action
+        gap = mean("reached_gaps") / squares
+        left = max(0.0, mean("squared_gaps") - gap * mean("reached_gaps"))
+        error = np.sqrt(left / squares / (count - 1))
+    scale = max(abs(came), 4 * np.sqrt(max(0.0, mean("squared_returns") - came**2)))
+    return Window(count, mean("start_values"), came, gap, float(error), float(scale))
 
-    came, gap = mean("discounted_returns"), mean("gaps")
-    error = sd("gaps", "squared_gaps") / np.sqrt(count - 1)
-    scale = max(abs(came), 4 * sd("discounted_returns", "squared_returns"))
-    return Window(count, mean("start_values"), came, gap, float(error), scale)
 
-
-def is_wrong(windows: list[Window]) -> bool:
+def is_wrong(windows: Sequence[Window], lag: float = APPROACH) -> bool:
     """Return whether the last windows say that the values are wrong, and stay so.
 
-    The gap must be wide in each and of one sign. Values that are on their way towards the returns
-    lag behind, as in every training, and are not wrong.
+    The gap must be wide in each and of one sign. Values that have come nearer to the returns by a
+    share ``lag`` of it merely lag behind, as in every training.
     """
     recent = windows[-WINDOWS:]
     if len(recent) < WINDOWS or not all(window.is_wide for window in recent):
@@ -79,7 +80,7 @@ def is_wrong(windows: list[Window]) -> bool:
     sign = np.sign(last.gap)
     if any(np.sign(window.gap) != sign for window in recent):
         return False
-    return bool(sign * (first.value - last.value) < APPROACH * abs(last.gap))
+    return bool(sign * (first.value - last.value) < lag * abs(last.gap))
 
 
 SUMS = (
@@ -87,7 +88,8 @@ SUMS = (
     "start_values",
     "discounted_returns",
     "squared_returns",
-    "gaps",
+    "squared_reaches",
+    "reached_gaps",
     "squared_gaps",
 )
 
@@ -96,25 +98,38 @@ class Watch:
     """Follows an agent's values and returns, window by window, and speaks once.
 
     Windows are cut where reports are made, so that nothing more is kept than sums.
+
+    Parameters
+    ----------
+    name, seeds
+        Of the agent.
+    discount, target_every
+        gamma, and after how many updates the target network is refreshed: each time, values come
+        nearer to the truth by a share 1 - gamma at best.
     """
 
-    def __init__(self, name: str, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, name: str, seeds: Sequence[int], discount: float, target_every: int | None
+    ) -> None:
         self.name, self.seeds, self.has_spoken = name, seeds, False
+        refreshed = (WINDOWS - 1) * UPDATES / (target_every or 1)
+        self._lag = min(APPROACH, (1 - discount**refreshed) / 2)
         self._sums = {name: np.zeros(len(seeds)) for name in SUMS}
         self._since = np.zeros(len(seeds), int)
         self._windows: list[list[Window]] = [[] for _ in seeds]
 
     def look(self, trace: Trace, updates: int) -> None:
         """Take the sums since the last look; warn, once, of the first seed that is wrong."""
-        for name, total in self._sums.items():
-            total += np.asarray(getattr(trace, name), np.float64)
+        new = {name: np.asarray(getattr(trace, name), np.float64) for name in SUMS}
+        self._sums = {name: total + new[name] for name, total in self._sums.items()}
         if not np.asarray(trace.learning).any():  # before the first update
             self._begin(np.ones_like(self._since, bool), updates)
         whole = (self._sums["believed"] >= EPISODES) & (updates - self._since >= UPDATES)
-        for seed in np.flatnonzero(whole):
+        closed: list[int] = np.flatnonzero(whole).tolist()
+        for seed in closed:
             self._windows[seed] = [*self._windows[seed], window_of(self._sums, seed)][-WINDOWS:]
         self._begin(whole, updates)
-        wrong = [seed for seed in np.flatnonzero(whole) if is_wrong(self._windows[seed])]
+        wrong = [seed for seed in closed if is_wrong(self._windows[seed], self._lag)]
         if wrong and not self.has_spoken:
             self.has_spoken = True
             said = sentence(self.name, self.seeds[wrong[0]], self._windows[wrong[0]][-1])
@@ -137,3 +152,15 @@ def sentence(name: str, seed: int, window: Window) -> str:
         f"{seed}, it expected a discounted return of {window.value:.4g} at their start, and "
         f"{window.came:.4g} came on average; {cure}."
     )
+
+
+def divergence(at: Mapping[int, int]) -> str:
+    """Say which seeds diverged, and when."""
+    return ", ".join(f"seed {seed} at update {update}" for seed, update in at.items())
+
+
+def warn_of_divergence(name: str, at: Mapping[int, int]) -> None:
+    """Say once, after a training, that seeds have diverged."""
+    if at:
+        said = f"{name} diverged: {divergence(at)}. Its values are NaN from there on; use a smaller"
+        warnings.warn(f"{said} step size.", RuntimeWarning, stacklevel=3)
