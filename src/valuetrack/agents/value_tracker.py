@@ -213,7 +213,7 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         form = state_value if of_states else sarsa
         sampler, names = SAMPLERS[options.sampler]
         measurement = form(network.apply, options.gradient)
-        chain = build_chain(sampler, measurement, options, names)
+        chain = build_chain(sampler, measurement, network.apply, options, names)
         learner = build_learner(network, chain, following="taken")
         return learner._replace(
             act=lambda state, observation, mask, uniforms, epsilon: act_without_values(

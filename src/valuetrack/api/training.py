@@ -112,6 +112,7 @@ def train(
                 evaluation = agent.evaluate(schedule.episodes, seed=cycles // evaluate)
             trace = trainer.take_trace()
             agent.watch.look(trace, trainer.clock.updates)
+            agent.watch.look_at_guard(trainer.halvings)
             return tell(trace, evaluation)
 
         def beat() -> bool | None:

@@ -111,7 +111,8 @@ class Watch:
     def __init__(
         self, name: str, seeds: Sequence[int], discount: float, target_every: int | None
     ) -> None:
-        self.name, self.seeds, self.has_spoken = name, seeds, False
+        self.name, self.seeds = name, seeds
+        self.has_spoken = self.has_told_of_guard = False
         refreshed = (WINDOWS - 1) * UPDATES / (target_every or 1)
         self._lag = min(APPROACH, (1 - discount**refreshed) / 2)
         self._sums = {name: np.zeros(len(seeds)) for name in SUMS}
@@ -134,6 +135,21 @@ class Watch:
             self.has_spoken = True
             said = sentence(self.name, self.seeds[wrong[0]], self._windows[wrong[0]][-1])
             warnings.warn(said, RuntimeWarning, stacklevel=2)
+
+    def look_at_guard(self, halvings: NDArray) -> None:
+        """Warn, once, that the guard has halved the step of some seeds; it is told how often."""
+        if halvings.any() and not self.has_told_of_guard:
+            self.has_told_of_guard = True
+            seeds = ", ".join(
+                str(seed) for seed, count in zip(self.seeds, halvings, strict=True) if count
+            )
+            warnings.warn(
+                f"{self.name}'s values ran beyond what rewards and discount allow (seed {seeds}), "
+                "so its step was halved and it goes on; a smaller step, or a target network that "
+                "is refreshed less often, may help.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _begin(self, which: NDArray, updates: int) -> None:
         for total in self._sums.values():

@@ -115,6 +115,9 @@ class UnitsState(NamedTuple):
     residuals: Tree = ()
     """The discounted sum of squared residuals, and how many they are."""
     preconditioner: Tree = ()
+    guard: Tree = ()
+    """What a :mod:`~valuetrack.samplers.guard` remembers, with the factor that it leaves of the
+    step."""
 
 
 class Batch(NamedTuple):
@@ -194,6 +197,8 @@ def find_units(
         else:
             variance = observation_sd**2
         step = rate_at(updates)
+        if state.guard:
+            step = step * state.guard.factor
         if learning_rate is not None:
             step = 2 * step * variance / count
         return Batch(step, count / population_at(updates), variance, variance / count)

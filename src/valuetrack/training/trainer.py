@@ -25,7 +25,7 @@ from valuetrack.replay import Layout
 from valuetrack.schedules import Schedule
 from valuetrack.training.seed_groups import groups_for
 from valuetrack.training.update import Learned
-from valuetrack.types import AnyArray, NDArray, Transition
+from valuetrack.types import AnyArray, NDArray, Transition, Tree
 
 LEARNED, CLOCK, TRACE = "learned", "clock", "trace"
 """What the names of saved arrays begin with."""
@@ -199,6 +199,15 @@ class Trainer(ABC):
     def diverged(self) -> NDArray:
         """The update at which each seed diverged, or -1."""
         return np.concatenate([np.asarray(part.diverged) for part in self._parts])
+
+    @property
+    def halvings(self) -> NDArray:
+        """How often each seed's guard has halved the step; zeros without a guard."""
+        units = [getattr(part.learner.sampler, "units", None) for part in self._parts]
+        guards: list[Tree] = [getattr(part, "guard", None) for part in units]
+        if not all(guards):
+            return np.zeros(len(self.seeds), int)
+        return np.concatenate([np.asarray(guard.halvings) for guard in guards])
 
     def member(self, index: int) -> Learned:
         """Return what one of the seeds has learned."""
