@@ -17,8 +17,9 @@ WINDOWS = 3
 """In how many windows, one after the other, a gap must show."""
 ERRORS, SHARE = 5.0, 0.25
 """How many standard errors, and which share of the scale of the returns, a gap must exceed."""
-APPROACH = 0.05
-"""The share of the gap by which values come nearer to the returns if they merely lag behind."""
+APPROACH, LEAST_APPROACH = 0.05, 0.01
+"""The share of the gap by which values come nearer to the returns if they merely lag behind: the
+second where the target network allows no more."""
 
 
 class Window(NamedTuple):
@@ -114,7 +115,7 @@ class Watch:
         self.name, self.seeds = name, seeds
         self.has_spoken = self.has_told_of_guard = False
         refreshed = (WINDOWS - 1) * UPDATES / (target_every or 1)
-        self._lag = min(APPROACH, (1 - discount**refreshed) / 2)
+        self._lag = max(LEAST_APPROACH, min(APPROACH, (1 - discount**refreshed) / 2))
         self._sums = {name: np.zeros(len(seeds)) for name in SUMS}
         self._since = np.zeros(len(seeds), int)
         self._windows: list[list[Window]] = [[] for _ in seeds]

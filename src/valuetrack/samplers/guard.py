@@ -84,7 +84,7 @@ def guarded(
     -----
     Before the first reward that is not zero, nothing is known and nothing is done. Values that the
     network begins with are allowed, however large. As long as values stay within the bound, a
-    sampler has the same bits with a guard as without.
+    sampler is the same with a guard as without, up to rounding.
     """
     if discount >= 1:
         return make(measurement)
