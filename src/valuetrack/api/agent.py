@@ -101,6 +101,9 @@ class Agent(Generic[OptionsType]):
         self.options: OptionsType = parse(self.options_type, options, type(self).__name__)
         count = len(self.seeds) * self.options.environments
         self.env = AgentEnvironment(env, env_options or {}, backend, count)
+        self._meant = self.env.components(self.options.normalise_observations)
+        decided = {"normalise_observations": self._meant is not None}
+        self.options = self.options.model_copy(update=decided)
         self.learner = self._make_learner()
         self._queries = Queries(self.learner, self.env.in_jax)
         self._random = np.random.default_rng([self.seeds[0], 2])
@@ -113,10 +116,7 @@ class Agent(Generic[OptionsType]):
         self._solver = Solver(self.trainer, of_mean=self.is_sampler)
 
     def _make_learner(self) -> Learner:
-        return self._in_scale(self.build(self.task, self.options))
-
-    def _in_scale(self, learner: Learner) -> Learner:
-        return normalised(learner, self.env.components(self.options.normalise_observations))
+        return normalised(self.build(self.task, self.options), self._meant)
 
     def _make_trainer(self) -> Trainer:
         how = settings.settings_of(self.options, self.learner, len(self.seeds))
@@ -301,7 +301,7 @@ class Agent(Generic[OptionsType]):
         env, env_options = self.env.saved
         return {
             "algorithm": self.name,
-            "options": {**self.options.model_dump(mode="json"), **self._decided},
+            "options": self.options.model_dump(mode="json"),
             "env": env,
             "env_options": env_options,
             "backend": self.backend,
@@ -310,11 +310,6 @@ class Agent(Generic[OptionsType]):
             "task": {**self.task._asdict(), "shape": list(self.task.shape)},
             "version": __version__,
         }
-
-    @property
-    def _decided(self) -> Keywords:
-        """Options that were left open, as they were decided."""
-        return {"normalise_observations": self.learner.observe is not None}
 
     def record(self, values: NDArray, every: int) -> None:
         """Keep the tracked values of the last cycles, those of every ``every``-th update."""
@@ -332,7 +327,8 @@ class Agent(Generic[OptionsType]):
         """Say what it is in a few lines."""
         defaults = self.options_type()
         given = self.options.model_dump().items()
-        own = {name: value for name, value in given if value != getattr(defaults, name)}
+        usual = {**dict(defaults), "normalise_observations": self.options.normalise_observations}
+        own = {name: value for name, value in given if value != usual[name]}
         seeds = f"seed {self.seeds[0]}"
         if len(self.seeds) > 1:
             seeds = f"seeds {self.seeds[0]} to {self.seeds[-1]}"

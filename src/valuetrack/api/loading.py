@@ -11,6 +11,7 @@ import os
 from typing import NamedTuple, TypeVar
 
 import jax
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from valuetrack.api.agent import AnyAgent
@@ -22,6 +23,7 @@ from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.io.errors import ModelFileError, file_error, shortened
 from valuetrack.learner import Task
+from valuetrack.normalisation import normalised
 from valuetrack.training import update
 from valuetrack.training.trainer import LEARNED, Settings, read_clock
 from valuetrack.types import Keywords, NDArray
@@ -141,6 +143,8 @@ def _check_sizes(
     if len(options.hidden) + len(options.convolutions or ()) > len(learned):
         raise _damaged(path, problem)
     learner = kind.build(saved.task, options)
+    if options.normalise_observations:
+        learner = normalised(learner, np.ones(saved.task.shape, bool))
     settings = settings_of(options, learner, seeds)
     start = jax.eval_shape(
         lambda key: update.start(learner, key, settings.pool_size), jax.random.key(0)

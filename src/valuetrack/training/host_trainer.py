@@ -124,13 +124,14 @@ class HostTrainer(Trainer):
                 policy, batches = self._uniforms()
                 for taken, uniforms in enumerate(policy):
                     self._step(uniforms, self.steps + taken * self.settings.environments)
-                self._report_seen()
-                learns = not self._warmup_left()
-                self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
-                self.trace = self.trace.plus(reward=self._per_seed(self._gained), cycles=1)
-                self._gained[:] = 0.0
-                if learns:
-                    results.append(self._update(self._batch(batches)))
+                with Uninterrupted():
+                    self._report_seen()
+                    learns = not self._warmup_left()
+                    self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
+                    self.trace = self.trace.plus(reward=self._per_seed(self._gained), cycles=1)
+                    self._gained[:] = 0.0
+                    if learns:
+                        results.append(self._update(self._batch(batches)))
         finally:  # also if an environment fails
             for residuals, _ in results:
                 self.trace = self.trace.plus(squared_residual=_whole(residuals), learning=1)
