@@ -31,7 +31,7 @@ LEVELS = {
     ],
     2: ["samplers"],
     3: ["learner", "losses"],
-    4: ["training", "values"],
+    4: ["normalisation", "training", "values"],
     5: ["api"],
     6: ["agents"],
     7: ["registry"],

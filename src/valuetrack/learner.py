@@ -3,7 +3,7 @@
 A learner knows nothing of environments, replay or files. Every trainer drives it the same way::
 
     state = learner.init(key)
-    action = learner.act(state, observation, mask, uniforms, epsilon)
+    action, value, follows = learner.act(state, observation, mask, uniforms, epsilon)
     state, info = learner.update(key, state, transitions)
     state = learner.refresh_target(state)  # when it is due: every `target_every` updates
     values = learner.values(key, state, observations)
@@ -20,7 +20,14 @@ import jax.numpy as jnp
 
 from valuetrack.measurement import TargetBatch
 from valuetrack.networks import Network
-from valuetrack.policies import POLICY_UNIFORMS, epsilon_greedy
+from valuetrack.policies import (
+    POLICY_UNIFORMS,
+    action_probabilities,
+    epsilon_greedy,
+    greedy,
+    masked_max,
+    select,
+)
 from valuetrack.samplers.base import Info, Sampler
 from valuetrack.schedules import Schedule
 from valuetrack.types import Array, Params, Scalar, Transition, Tree
@@ -50,6 +57,20 @@ class LearnerState(NamedTuple):
     """The target network's parameters, or an empty tuple if there is no target network."""
     head: Array
     """The acting head of a network with several heads; 0 for all others."""
+    scale: Tree = ()
+    """The running :class:`~valuetrack.normalisation.Moments` of the observations; an empty tuple if
+    they are taken as they are."""
+
+
+class Acted(NamedTuple):
+    """An action, and what the learner believed when it chose it."""
+
+    action: Array
+    value: Array
+    """What the state is worth to the policy that the values are of; NaN where no network is asked
+    to act."""
+    follows: Array
+    """Whether the action is that policy's; false where a greedy learner explores."""
 
 
 class Learner(NamedTuple):
@@ -57,9 +78,9 @@ class Learner(NamedTuple):
 
     init: Callable[[Array], LearnerState]
     """(key) -> state: draw the network's parameters and start the sampler."""
-    act: Callable[[LearnerState, Array, Array, Array, Scalar], Array]
-    """(state, observation, mask, uniforms, epsilon) -> action, epsilon-greedy among the legal ones;
-    ``uniforms`` are ``acting_uniforms`` numbers in [0, 1) per action."""
+    act: Callable[[LearnerState, Array, Array, Array, Scalar], Acted]
+    """(state, observation, mask, uniforms, epsilon) -> an action, epsilon-greedy among the legal
+    ones, and its value; ``uniforms`` are ``acting_uniforms`` numbers in [0, 1) per action."""
     update: Callable[[Array, LearnerState, Transition], tuple[LearnerState, Info]]
     """(key, state, transitions) -> (state, info); it leaves the target network alone."""
     refresh_target: Callable[[LearnerState], LearnerState]
@@ -82,6 +103,9 @@ class Learner(NamedTuple):
     quantiles: Callable[[LearnerState, Array], Array] | None = None
     """(state, observations) -> (..., actions, M): quantiles of the return at the levels (i - 1/2) /
     M, as they are learned; ``None`` where none are."""
+    observe: Callable[[LearnerState, Array, Array], LearnerState] | None = None
+    """(state, observations, which of them count) -> state: told of all that is collected, where
+    observations are normalised; see :mod:`valuetrack.normalisation`."""
 
 
 def build_learner(
@@ -133,10 +157,10 @@ def build_learner(
 
     def act(
         state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Scalar
-    ) -> Array:
+    ) -> Acted:
         q = values_of(state, observation)
         acting = q[0] if heads == 1 else q[state.head]
-        return epsilon_greedy(uniforms, acting, mask, epsilon)
+        return acted(acting, mask, uniforms, epsilon, following)
 
     def update(
         key: Array, state: LearnerState, transitions: Transition
@@ -152,7 +176,7 @@ def build_learner(
             redraw = (state.sampler.updates + 1) % head_every == 0
             head = jnp.where(redraw, jax.random.randint(head_key, (), 0, heads), head)
         after, info = sampler.step(sampler_key, state.sampler, data)
-        return LearnerState(after, state.target, head), info
+        return state._replace(sampler=after, head=head), info
 
     def values(key: Array, state: LearnerState, observations: Array) -> Array:
         del key  # these values are not random
@@ -178,3 +202,20 @@ def refresh_target(state: LearnerState, tau: float = 1.0) -> LearnerState:
         lambda old, new: old + tau * (new - old), state.target, state.sampler.params
     )
     return state._replace(target=moved)
+
+
+def acted(q: Array, mask: Array, uniforms: Array, epsilon: Scalar, following: Following) -> Acted:
+    """Choose epsilon-greedily; the value is that of the policy that the Q-values are of."""
+    action = epsilon_greedy(uniforms, q, mask, epsilon)
+    if following == "greedy":
+        return Acted(action, masked_max(q, mask), action == greedy(q, mask))
+    if following == "taken":
+        value = select(q, action)
+    else:
+        value = jnp.sum(action_probabilities(q, mask, epsilon) * q, axis=-1)
+    return Acted(action, value, jnp.ones(action.shape, bool))
+
+
+def act_without_values(action: Array) -> Acted:
+    """Return the action of a given policy, for which no network is asked."""
+    return Acted(action, jnp.full(action.shape, jnp.nan), jnp.ones(action.shape, bool))

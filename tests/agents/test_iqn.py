@@ -52,7 +52,7 @@ def test_the_means_are_the_values():
 def test_the_quantiles_are_those_of_the_return():
     settles = {"schedule": "linear", "initial": 3e-3, "updates": 2_500}
     options = {**SMALL, "hidden": (32,), "learning_rate": settles, "levels": 8, "target_levels": 8}
-    agent = IQN(Lottery(), seed=0, **options).learn(10_000)
+    agent = IQN(Lottery(), seed=0, normalise_observations=False, **options).learn(10_000)
     params = agent.trainer.member(0).learner.sampler.params
     _, quantiles = quantile_network(agent.task, agent.options)
     levels = jnp.array([0.1, 0.25, 0.5, 0.75, 0.9])
@@ -77,8 +77,8 @@ def test_acting_and_values_draw_their_levels():
     assert one.shape == (1, 3, 2)
     assert learner.acting_uniforms == 2 + 4
     uniforms = jax.random.uniform(rng.key(2), (3, learner.acting_uniforms))
-    action = jax.jit(learner.act)(state, seen, jnp.ones((3, 2), bool), uniforms, 0.0)
-    assert action.shape == (3,)
+    acted = jax.jit(learner.act)(state, seen, jnp.ones((3, 2), bool), uniforms, 0.0)
+    assert acted.action.shape == acted.value.shape == (3,)
 
 
 def test_a_value_is_the_mean_over_many_levels():

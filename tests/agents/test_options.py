@@ -36,6 +36,7 @@ def test_a_random_warmup_reaches_the_trainer(backend):
             exploration_final=0.0,
             learning_starts=400,
             random_warmup=random_warmup,
+            normalise_observations=False,
             seed=1,
         )
         agent.learn(200)

@@ -90,7 +90,7 @@ def test_an_agent_introduces_itself_in_a_few_lines(name):
 
 
 def test_several_seeds_and_a_divergence_are_named():
-    agent = vt.LKTD(Counter, seeds=3, step_size=1e6, **SMALL)
+    agent = vt.LKTD(Counter, seeds=3, step_size=1e6, guard=False, **SMALL)
     assert "LKTD on Counter, seeds 0 to 2" in repr(agent)
     with pytest.warns(RuntimeWarning, match="diverged"):
         agent.learn(200)

@@ -43,7 +43,13 @@ def test_each_seed_has_a_run_and_each_training_a_file(tmp_path):
         assert len(files) == 2
         for path in files:
             scalars = shown(path)
-            assert set(scalars) == {"rollout/ep_rew_mean", "train/loss", "eval/mean_reward"}
+            assert set(scalars) == {
+                "rollout/ep_rew_mean",
+                "rollout/value_at_start",
+                "rollout/discounted_return",
+                "train/loss",
+                "eval/mean_reward",
+            }
             assert len(scalars["eval/mean_reward"]) == 2
             assert len(scalars["train/loss"]) == 2
             assert np.isfinite(np.concatenate([*scalars.values()])).all()

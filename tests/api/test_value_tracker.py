@@ -288,7 +288,8 @@ def test_a_failure_far_from_the_start_is_noticed_in_compiled_code():
 
 
 def test_a_diverged_tracker_is_not_blamed_on_its_policy():
-    made = tracker(Bandit(), lambda o: jnp.eye(2)[0], probabilities=True, step_size=1e6)
+    options = {"probabilities": True, "step_size": 1e6, "guard": False}
+    made = tracker(Bandit(), lambda o: jnp.eye(2)[0], **options)
     with pytest.warns(RuntimeWarning, match="diverged: seed 0"):
         made.learn(400)
 

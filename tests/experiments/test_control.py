@@ -194,7 +194,7 @@ def test_tasks_that_are_stepped_in_python_are_run_and_go_on(tmp_path):
 def test_a_seed_that_diverges_is_no_result(tmp_path):
     spec = small_spec()
     row = spec.rows[0].model_dump()
-    row["options"]["step_size"] = 1e6
+    row["options"] |= {"step_size": 1e6, "guard": False}
     broken = small_spec(rows=[row])
     request = Request(broken, "reference", ("cartpole-lktd",), 0, 1)
     folder = open_or_create(tmp_path / "run", request, resume=True)

@@ -53,7 +53,12 @@ def build_trainer(seeds, envs=None, env=Counter, epsilon=0.3, step_size=1e-5, **
     )
     envs = envs or make_vectorised(env, len(seeds) * settings.environments)
     options = LKTDOptions(
-        hidden=(8,), init="normal", form="sarsa", step_size=step_size, pseudo_population=100
+        hidden=(8,),
+        init="normal",
+        form="sarsa",
+        step_size=step_size,
+        pseudo_population=100,
+        guard=False,
     )
     task = Task(tuple(envs.encoder.shape), False, envs.num_actions)
     return HostTrainer(LKTD.build(task, options), settings, envs, seeds)

@@ -12,11 +12,11 @@ from valuetrack import networks
 from valuetrack.agents.target_network import GradientOptions
 from valuetrack.api.agent import Agent
 from valuetrack.api.options import Count
-from valuetrack.learner import Learner, LearnerState, Task, build_learner
+from valuetrack.learner import Acted, Learner, LearnerState, Task, acted, build_learner
 from valuetrack.losses import quantile_huber
 from valuetrack.measurement import TargetBatch
 from valuetrack.networks import ACTIVATIONS, Network
-from valuetrack.policies import POLICY_UNIFORMS, epsilon_greedy, greedy, select
+from valuetrack.policies import POLICY_UNIFORMS, greedy, select
 from valuetrack.types import Array, Keywords, Params, Scalar
 
 Quantiles = Callable[[Params, Array, Array], Array]
@@ -68,10 +68,10 @@ class IQN(Agent[IQNOptions]):
 
         def act(
             state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Scalar
-        ) -> Array:
+        ) -> Acted:
             explore, levels = jnp.split(uniforms, [POLICY_UNIFORMS], axis=-1)
             q = jnp.mean(quantiles(state.sampler.params, observation, levels), axis=-2)
-            return epsilon_greedy(explore, q, mask, epsilon)
+            return acted(q, mask, explore, epsilon, "greedy")
 
         def values(key: Array, state: LearnerState, observations: Array) -> Array:
             levels = jax.random.uniform(key, (drawn,))  # the same for all observations

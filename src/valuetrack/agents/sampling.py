@@ -96,6 +96,9 @@ class SamplerOptions(Options):
         Iterations of an update on its batch, and how fast the step shrinks within it.
     likelihood_weight
         Factor on the gradient of the log-likelihood; 1 is the model as written.
+    guard
+        Whether values are kept within what rewards and discount allow, and the step is halved
+        where they run beyond; see :mod:`valuetrack.samplers.guard`.
     """
 
     init: InitName | Literal["prior"] = "he"  # type: ignore[assignment]
@@ -119,6 +122,7 @@ class SamplerOptions(Options):
     inner_iterations: Count = 1
     inner_power: NotNegative = default_of(samplers.lktd, "inner_power")
     likelihood_weight: Positive = default_of(samplers.lktd, "likelihood_weight")
+    guard: bool = True
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -221,7 +225,7 @@ def sampling_learner(
     own = type(options).model_fields.keys() - SamplerOptions.model_fields.keys()
     return build_learner(
         network,
-        build_chain(sampler, forms[options.form](network.apply), options, own),
+        build_chain(sampler, forms[options.form](network.apply), network.apply, options, own),
         target_every=None if options.form == "sarsa" else options.target_every,
         tau=options.tau,
         exploration=exploration_by_update(options),
@@ -232,13 +236,14 @@ def sampling_learner(
 def build_chain(
     sampler: Callable[..., Sampler],
     measurement: Measurement,
+    apply: Apply,
     options: SamplerOptions,
     own: Iterable[str],
 ) -> Sampler:
     """Build a posterior sampler for a measurement model; ``own`` names its own options."""
-    return sampler(
-        measurement,
-        options.prior(),
+    make = partial(
+        sampler,
+        prior=options.prior(),
         step_size=None if options.step_size is None else as_rate(options.step_size),
         learning_rate=None if options.learning_rate is None else as_rate(options.learning_rate),
         pseudo_population=options.population(),
@@ -250,6 +255,9 @@ def build_chain(
         likelihood_weight=options.likelihood_weight,
         **{name: getattr(options, name) for name in own},
     )
+    if not options.guard:
+        return make(measurement)
+    return samplers.guarded(make, measurement, apply, options.discount)
 
 
 def exploration_by_update(options: Options) -> Schedule:

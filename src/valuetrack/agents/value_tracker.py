@@ -23,7 +23,14 @@ from valuetrack.api.settings import settings_of
 from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Schedule as Reports
 from valuetrack.envs.gym.vectorised import Observed
-from valuetrack.learner import Learner, LearnerState, Task, build_learner
+from valuetrack.learner import (
+    Acted,
+    Learner,
+    LearnerState,
+    Task,
+    act_without_values,
+    build_learner,
+)
 from valuetrack.measurement import sarsa, state_value
 from valuetrack.policies import greedy, uniform_legal
 from valuetrack.samplers.base import Info, Sampler
@@ -206,15 +213,17 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         form = state_value if of_states else sarsa
         sampler, names = SAMPLERS[options.sampler]
         measurement = form(network.apply, options.gradient)
-        chain = build_chain(sampler, measurement, options, names)
+        chain = build_chain(sampler, measurement, network.apply, options, names)
         learner = build_learner(network, chain, following="taken")
         return learner._replace(
-            act=lambda state, observation, mask, uniforms, epsilon: greedy(0.0 * mask, mask),
+            act=lambda state, observation, mask, uniforms, epsilon: act_without_values(
+                greedy(0.0 * mask, mask)
+            ),
             acting_uniforms=BEHAVIOUR_UNIFORMS,
         )
 
     def _make_learner(self) -> Learner:
-        learner = self.build(self.task, self.options)
+        learner = super()._make_learner()
         if self.policy is None or self.env.in_jax is None:
             return learner
         return follow(learner, compiled_policy(self._asked.in_jax(self.task)))
@@ -321,10 +330,10 @@ def follow(learner: Learner, policy: Callable[[Array, Array, Array], Array]) -> 
     sees one says that something was not finite.
     """
 
-    def act(state: Any, observation: Array, mask: Array, uniforms: Array, epsilon: Any) -> Array:
+    def act(state: Any, observation: Array, mask: Array, uniforms: Array, epsilon: Any) -> Acted:
         own = policy(observation, mask, uniforms)
         explores = (uniforms[..., 0] < epsilon) & (own >= 0)
-        return jnp.where(explores, uniform_legal(uniforms[..., 1], mask), own)
+        return act_without_values(jnp.where(explores, uniform_legal(uniforms[..., 1], mask), own))
 
     def update(
         key: Array, state: LearnerState, transitions: Transition

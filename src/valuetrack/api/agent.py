@@ -26,9 +26,11 @@ from valuetrack.api.records import Records
 from valuetrack.api.solving import Solver, TrainerSource
 from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Callback
+from valuetrack.api.watch import Watch, warn_of_divergence
 from valuetrack.io import array_file
 from valuetrack.io.arrays import Arrays
 from valuetrack.learner import Learner, LearnerState, Task
+from valuetrack.normalisation import normalised
 from valuetrack.training.compiled_trainer import CompiledTrainer
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
@@ -105,6 +107,9 @@ class Agent(Player, Generic[OptionsType]):
         self.options: OptionsType = parse(self.options_type, options, type(self).__name__)
         count = len(self.seeds) * self.options.environments
         self.env = AgentEnvironment(env, env_options or {}, backend, count)
+        self._meant = self.env.components(self.options.normalise_observations)
+        decided = {"normalise_observations": self._meant is not None}
+        self.options = self.options.model_copy(update=decided)
         self.learner = self._make_learner()
         self._queries = Queries(self.learner, self.env.in_jax)
         self._random = np.random.default_rng([self.seeds[0], 2])
@@ -117,9 +122,12 @@ class Agent(Player, Generic[OptionsType]):
         self._estimator = Estimator(
             self.trainer, self._queries, self._solver, self.sample_name, self.is_sampler
         )
+        self.watch = Watch(
+            type(self).__name__, self.seeds, self.options.discount, self.learner.target_every
+        )
 
     def _make_learner(self) -> Learner:
-        return self.build(self.task, self.options)
+        return normalised(self.build(self.task, self.options), self._meant)
 
     def _make_trainer(self) -> Trainer:
         how = settings.settings_of(self.options, self.learner, len(self.seeds))
@@ -209,7 +217,7 @@ class Agent(Player, Generic[OptionsType]):
             progress_bar=progress_bar,
             tensorboard=tensorboard,
         )
-        description.warn_of_divergence(self, stacklevel=2)
+        warn_of_divergence(type(self).__name__, self.diverged)
         return self
 
     def predict(
@@ -272,6 +280,7 @@ class Agent(Player, Generic[OptionsType]):
 
     def save(self, path: str | os.PathLike[str], *, replay: bool = True) -> None:
         """Write the agent to one file; with its replay memory, it goes on bit for bit."""
+        self.env.warn_of_statistics()
         arrays = {
             **self.trainer.arrays(replay=replay),
             **self._records.arrays(),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 from valuetrack import __version__
+from valuetrack.api.watch import divergence
 from valuetrack.types import Keywords
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ def in_words(agent: AnyAgent) -> str:
     """Return what an agent is, in a few lines."""
     defaults = agent.options_type()
     given = agent.options.model_dump().items()
-    own = {name: value for name, value in given if value != getattr(defaults, name)}
+    usual = {**dict(defaults), "normalise_observations": agent.options.normalise_observations}
+    own = {name: value for name, value in given if value != usual[name]}
     seeds = f"seed {agent.seeds[0]}"
     if len(agent.seeds) > 1:
         seeds = f"seeds {agent.seeds[0]} to {agent.seeds[-1]}"
@@ -29,7 +30,7 @@ def in_words(agent: AnyAgent) -> str:
     if own:
         lines.append(f"  options: {', '.join(f'{k}={v!r}' for k, v in own.items())}")
     if agent.diverged:
-        lines.append(f"  diverged: {_divergence(agent)}")
+        lines.append(f"  diverged: {divergence(agent.diverged)}")
     return "\n".join(lines)
 
 
@@ -47,18 +48,3 @@ def for_file(agent: AnyAgent, *, replay: bool) -> Keywords:
         "task": {**agent.task._asdict(), "shape": list(agent.task.shape)},
         "version": __version__,
     }
-
-
-def warn_of_divergence(agent: AnyAgent, stacklevel: int) -> None:
-    """Name the seeds that diverged, if there are any."""
-    if agent.diverged:
-        warnings.warn(
-            f"{type(agent).__name__} diverged: {_divergence(agent)}. Its values are NaN from "
-            "there on; use a smaller step size.",
-            RuntimeWarning,
-            stacklevel=stacklevel + 1,
-        )
-
-
-def _divergence(agent: AnyAgent) -> str:
-    return ", ".join(f"seed {s} at update {u}" for s, u in agent.diverged.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -11,12 +12,16 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from valuetrack import normalisation
 from valuetrack.envs import ObservationSpec, find, ids_in_jax
+from valuetrack.envs.base import bounds_in_jax
 from valuetrack.envs.gym.encoders import Encoder, converted
 from valuetrack.envs.gym.make import make_vectorised
+from valuetrack.envs.gym.statistics import learning_in, share_statistics
 from valuetrack.envs.gym.vectorised import VectorisedEnvs
 from valuetrack.learner import Task
-from valuetrack.types import Keywords, NDArray
+from valuetrack.normalisation import Wanted
+from valuetrack.types import Bools, Keywords, NDArray
 
 Backend = Literal["auto", "compiled", "host"]
 GivenEnvironment = Any
@@ -99,6 +104,11 @@ class AgentEnvironment:
         encoder = self.in_python.encoder
         return Task(encoder.shape, encoder.is_image, self.in_python.num_actions)
 
+    def components(self, wanted: Wanted) -> Bools | None:
+        """Return which components of an observation are to be normalised; ``None`` for none."""
+        bounds = bounds_in_jax(self.in_jax) if self.in_python is None else self.in_python.bounds
+        return normalisation.components(bounds, wanted, is_image=self.task.is_image)
+
     @property
     def offset(self) -> int:
         """The environment's number for our action 0."""
@@ -109,7 +119,20 @@ class AgentEnvironment:
         if self._apart is None:
             self.check_evaluation()
             self._apart = make_vectorised(self.env, count, **self.options)
+        if self.in_python is not None:
+            share_statistics(self.in_python, self._apart)
         return self._apart
+
+    def warn_of_statistics(self) -> None:
+        """Say that a file does not hold what the environment's own wrappers have learned."""
+        found = [] if self.in_python is None else learning_in(self.in_python)
+        if found:
+            warnings.warn(
+                f"The statistics of {found[0]} belong to the environment and are not in the file; "
+                "with normalise_observations=True in its place, the agent keeps its own.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def close(self) -> None:
         """Close the environments that were made here."""

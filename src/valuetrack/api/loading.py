@@ -11,6 +11,7 @@ import os
 from typing import NamedTuple, TypeVar
 
 import jax
+import numpy as np
 from gymnasium.vector import VectorEnv
 
 from valuetrack.api import calibration
@@ -23,6 +24,7 @@ from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.io.errors import ModelFileError, file_error, shortened
 from valuetrack.learner import Task
+from valuetrack.normalisation import normalised
 from valuetrack.training import update
 from valuetrack.training.trainer import LEARNED, Settings, read_clock
 from valuetrack.types import Keywords, NDArray
@@ -105,7 +107,8 @@ def _described(path: Path, description: Keywords) -> Saved:
         options, env_options = description["options"], description["env_options"]
         backend, replay = description["backend"], bool(description["replay"])
         shape = Task(tuple(task["shape"]), bool(task["is_image"]), task["actions"])
-        converted = tuples(options)
+        # A file from before the option was there has learned from observations as they came.
+        converted = {"normalise_observations": False, **tuples(options)}
         lists, dicts = (seeds, task["shape"]), (options, env_options)
         fitting = (
             all(isinstance(value, list) for value in lists)
@@ -163,6 +166,8 @@ def _check_sizes(
     """Refuse a network, a pool or a ring that is larger than what the file holds."""
     learned, seeds = _learned(arrays), len(saved.seeds)
     learner = kind.build(saved.task, options)
+    if options.normalise_observations:
+        learner = normalised(learner, np.ones(saved.task.shape, bool))
     settings = settings_of(options, learner, seeds)
     start = jax.eval_shape(
         lambda key: update.start(learner, key, settings.pool_size), jax.random.key(0)

@@ -17,6 +17,7 @@ from pydantic import Field
 from valuetrack import networks, schedules
 from valuetrack.learner import Task
 from valuetrack.networks import InitName, Network
+from valuetrack.normalisation import Wanted
 from valuetrack.schedules import Schedule
 from valuetrack.types import Keywords
 
@@ -141,6 +142,10 @@ class Options(pydantic.BaseModel):
         Whether all actions before ``learning_starts`` are random, as in SB3.
     environments
         Environments side by side, per seed.
+    normalise_observations
+        Whether observations are brought to a common scale, by the running mean and sd of what a
+        seed has seen; ``"auto"`` does so if they are unbounded or of different scales, and leaves
+        images and numbers between 0 and 1 alone. See :mod:`valuetrack.normalisation`.
     samples, thinning
         The pool behind ``posterior``: how many parameter samples are kept, one per ``thinning``
         updates. By default as many as fit into 64 MB per seed, at most 1000 and at least 100,
@@ -172,6 +177,7 @@ class Options(pydantic.BaseModel):
     exploration_steps: CountOrZero = 10_000
     random_warmup: bool = False
     environments: Count = 1
+    normalise_observations: Wanted = "auto"
     samples: Count | None = None
     thinning: Count | None = None
 

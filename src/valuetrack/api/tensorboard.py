@@ -70,6 +70,8 @@ def written_to(
             for place, board in enumerate(boards):
                 scalars = {
                     "rollout/ep_rew_mean": progress.episode_return[place],
+                    "rollout/value_at_start": progress.value_at_start[place],
+                    "rollout/discounted_return": progress.discounted_return[place],
                     "train/loss": progress.loss[place],
                 }
                 if progress.evaluation is not None:

@@ -37,6 +37,10 @@ class Progress(NamedTuple):
         Mean return of each seed's episodes that ended since the last report; NaN if none did.
     loss
         Mean squared residual (or loss) of each seed since the last report; NaN without updates.
+    value_at_start, discounted_return
+        What each seed believed its episodes to be worth when they began, and the discounted return
+        that came of them: means over the episodes that ended since the last report; NaN if none
+        did, or if a given policy acts. They may differ by what exploration costs.
     evaluation
         Returns of an evaluation made now, (seeds, episodes), or ``None``.
     """
@@ -46,6 +50,8 @@ class Progress(NamedTuple):
     updates: int
     episode_return: NDArray
     loss: NDArray
+    value_at_start: NDArray
+    discounted_return: NDArray
     evaluation: NDArray | None
 
 
@@ -117,8 +123,8 @@ def train(
     with bar as advance, written_to(tensorboard, agent.seeds) as write:
 
         def tell(trace: Trace, evaluation: NDArray | None = None) -> bool | None:
-            updates = trainer.clock.updates
-            progress = Progress(agent, trainer.steps, updates, *trace.means(), evaluation)
+            sums = (*trace.means(), *trace.beliefs())
+            progress = Progress(agent, trainer.steps, trainer.clock.updates, *sums, evaluation)
             write(progress)
             return None if callback is None else callback(progress)
 
@@ -130,7 +136,10 @@ def train(
                 evaluation = agent.evaluate(schedule.episodes, seed=cycles // evaluate)
             elif cycles % report and cycles != end:
                 return None
-            return tell(trainer.take_trace(), evaluation)
+            trace = trainer.take_trace()
+            agent.watch.look(trace, trainer.clock.updates)
+            agent.watch.look_at_guard(trainer.halvings)
+            return tell(trace, evaluation)
 
         def beat() -> bool | None:
             advance()

@@ -184,6 +184,8 @@ class Recorder:
             "rate": round(steps / seconds, 1),
             "return": progress.episode_return,
             "loss": progress.loss,
+            "value_at_start": progress.value_at_start,
+            "discounted_return": progress.discounted_return,
         }
         if progress.evaluation is not None:
             record["evaluation"] = progress.evaluation

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from valuetrack.types import Array, DType
+from valuetrack.types import Array, DType, Floats
 
 State = TypeVar("State")
 Timed = TypeVar("Timed", bound="TimedState")
@@ -104,7 +104,8 @@ class Environment(Protocol[State]):
 
     Implementations are immutable and hashable, so that an environment can be closed over or passed
     as a static argument. All methods are written for one environment; the caller maps them over
-    many. A state is a pytree of arrays. The source has one to copy in
+    many. A state is a pytree of arrays. ``observation_bounds``, the lowest and the highest
+    observation, may be added; see :func:`bounds_in_jax`. The source has one to copy in
     ``skeletons/environment.py``; :func:`valuetrack.envs.register` gives it an id.
     """
 
@@ -150,6 +151,18 @@ class Environment(Protocol[State]):
 
 JaxEnvironment = Environment[Any]
 """An environment whatever its states are."""
+
+
+def bounds_in_jax(env: JaxEnvironment) -> Floats:
+    """Return the lowest and the highest observation of an environment, (2, *shape).
+
+    An environment may say so with ``observation_bounds``, two numbers or arrays. Otherwise those
+    of booleans are 0 and 1, and other observations count as unbounded.
+    """
+    is_bits = np.dtype(env.observation_dtype).kind == "b"
+    unknown = (0.0, 1.0) if is_bits else (-np.inf, np.inf)
+    given = getattr(env, "observation_bounds", unknown)
+    return np.stack([np.broadcast_to(bound, env.observation_shape) for bound in given])
 
 
 class TimedState(Protocol):

@@ -124,6 +124,12 @@ class GymnaxEnv:
         object.__setattr__(self, "num_actions", int(actions.n))
         object.__setattr__(self, "_state_types", state)
 
+    @property
+    def observation_bounds(self) -> tuple[Any, Any]:
+        """The lowest and the highest observation."""
+        space = self.env.observation_space(self.params)
+        return (0.0, 1.0) if hasattr(space, "n") else (space.low, space.high)
+
     def reset(self, uniforms: Array) -> GymnaxState:
         """Start an episode, with gymnax's ``reset_env``."""
         observation, state = self.env.reset_env(key_from_uniforms(uniforms), self.params)

@@ -113,6 +113,7 @@ class IndoorEscape:
 
     observation_shape: ClassVar[Shape] = (2,)
     observation_dtype: ClassVar[DType] = FLOAT32
+    observation_bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     num_actions: ClassVar[int] = NUM_ACTIONS
     reset_uniforms: ClassVar[int] = 0  # the start is fixed
     step_uniforms: ClassVar[int] = 1  # becomes the noise of the reward

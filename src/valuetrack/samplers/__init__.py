@@ -7,6 +7,7 @@ All keep one contract, :class:`~valuetrack.samplers.base.Sampler`: ``init(params
 from valuetrack.samplers.adam import adam
 from valuetrack.samplers.akq import akq
 from valuetrack.samplers.base import Info, Sampler
+from valuetrack.samplers.guard import guarded
 from valuetrack.samplers.kova import kova
 from valuetrack.samplers.ktd import ktd
 from valuetrack.samplers.lktd import lktd, lktd_prototype
@@ -15,6 +16,6 @@ from valuetrack.samplers.sgld import sgld
 from valuetrack.samplers.units import Estimated, Preconditioner, fixed, rmsprop
 
 __all__ = [
-    "Estimated", "Info", "Preconditioner", "Sampler", "adam", "akq", "fixed", "kova", "ktd",
-    "lktd", "lktd_prototype", "rmsprop", "sghmc", "sgld",
+    "Estimated", "Info", "Preconditioner", "Sampler", "adam", "akq", "fixed", "guarded", "kova",
+    "ktd", "lktd", "lktd_prototype", "rmsprop", "sghmc", "sgld",
 ]  # fmt: skip

@@ -127,6 +127,9 @@ class UnitsState(NamedTuple):
     preconditioner: Tree = ()
     squares: Tree = ()
     """The discounted sum of the squares that values would have, and how many they are."""
+    guard: Tree = ()
+    """What a :mod:`~valuetrack.samplers.guard` remembers, with the factor that it leaves of the
+    step."""
 
 
 class Batch(NamedTuple):
@@ -236,6 +239,8 @@ def find_units(
         else:
             variance = observation_sd**2
         ratio, rate = count / population_at(updates), rate_at(updates)
+        if state.guard:
+            rate = rate * state.guard.factor
         if learning_rate is None:
             return Batch(rate, ratio, variance, jnp.inf, rate, variance / count, scale)
         step = 2 * rate * variance / count

@@ -24,6 +24,7 @@ NAMED_BY_SB3 = {
     "exploration_steps": "give exploration_fraction, a share of the training",
     "random_warmup": "SB3 always acts at random before learning_starts",
     "environments": "pass a VecEnv with that many environments",
+    "normalise_observations": "wrap the environment in SB3's VecNormalize",
     "hidden": "give policy_kwargs=dict(net_arch=[...])",
     "activation": "give policy_kwargs=dict(activation_fn=...)",
     "convolutions": "give policy_kwargs=dict(convolutions=[...])",

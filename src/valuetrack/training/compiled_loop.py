@@ -21,9 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from valuetrack.envs.base import Environment
-from valuetrack.learner import Learner, LearnerState
+from valuetrack.learner import Acted, Learner, LearnerState
 from valuetrack.measurement import discount_of
 from valuetrack.replay import DeviceRing, Layout, Rows
+from valuetrack.training import beliefs
+from valuetrack.training.beliefs import Belief
 from valuetrack.training.trainer import Clock, Settings, Trace
 from valuetrack.training.update import Learned, start, update
 from valuetrack.types import Array, Scalar, Transition, Tree
@@ -48,6 +50,8 @@ class SeedState(NamedTuple):
     """The tracked values after the last updates, (room, heads, states, actions)."""
     episode_return: Array
     """The rewards of the running episode so far, in each environment."""
+    belief: Belief
+    """What the learner believed of the running episode, in each environment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +75,16 @@ class Loop:
         )
         env = jax.vmap(self.env.reset)(uniforms.reset)
         values = jax.eval_shape(self.learner.values, key, learned.learner, self.tracked)
+        first = self._choose(learned.learner, env, uniforms.policy, jnp.int32(0))
         return SeedState(
             key=key,
             env=env,
-            action=self._choose(learned.learner, env, uniforms.policy, jnp.int32(0)),
+            action=first.action,
             learned=learned,
             replay=self.ring.init(),
             values=jnp.zeros((self.room, *values.shape)),
             episode_return=jnp.zeros(self.settings.environments),
+            belief=beliefs.begun(first.value, first.follows),
         )
 
     def collect(
@@ -119,6 +125,10 @@ class Loop:
         seed = seed._replace(key=key)
         seed, rows, trace = self._act(seed, for_acting.reshape(acting), first_step)
         seed = seed._replace(replay=self.ring.write(seed.replay, rows, clock.remembered))
+        if self.learner.observe is not None:
+            seen = self.ring.unpack(rows).observation
+            learner = self.learner.observe(seed.learned.learner, seen, jnp.ones(len(seen), bool))
+            seed = seed._replace(learned=seed.learned._replace(learner=learner))
         if learn:
             seed, residual = self._learn(seed, clock, update_key, for_batches.reshape(batches))
             trace = trace._replace(squared_residual=residual, learning=jnp.int32(1))
@@ -129,29 +139,37 @@ class Loop:
     ) -> tuple[SeedState, Rows, Trace]:
         """Take the steps of a cycle, during which the learner does not change."""
 
-        def body(carry: tuple[Tree, Array, Array], inputs: tuple[Array, Array]) -> Tree:
-            env, action, so_far = carry
-            env, action, row, reward, over = self._step(seed.learned.learner, env, action, *inputs)
+        def body(carry: tuple[_Running, Array], inputs: tuple[Array, Array]) -> Tree:
+            running, so_far = carry
+            running, row, reward, over, ended = self._step(seed.learned.learner, running, *inputs)
             so_far = so_far + reward
             finished = jnp.where(over, so_far, 0.0)
-            return (env, action, jnp.where(over, 0.0, so_far)), (row, reward, finished, over)
+            return (running, jnp.where(over, 0.0, so_far)), (row, reward, finished, over, ended)
 
         count = self.settings.environments
         steps = first_step + count * jnp.arange(self.settings.steps_per_update)
-        (env, action, so_far), (rows, reward, finished, over) = jax.lax.scan(
-            body, (seed.env, seed.action, seed.episode_return), (uniforms, steps)
+        begin = (_Running(seed.env, seed.action, seed.belief), seed.episode_return)
+        (running, so_far), (rows, reward, finished, over, ended) = jax.lax.scan(
+            body, begin, (uniforms, steps)
         )
         none = jnp.zeros((), reward.dtype)
         trace = Trace(
-            jnp.sum(reward), jnp.sum(finished), jnp.sum(over), none, jnp.int32(0), jnp.int32(1)
+            jnp.sum(reward),
+            jnp.sum(finished),
+            jnp.sum(over),
+            none,
+            jnp.int32(0),
+            jnp.int32(1),
+            *(jnp.sum(part, axis=0) for part in ended),
         )
         rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
-        return seed._replace(env=env, action=action, episode_return=so_far), rows, trace
+        return seed._replace(**running._asdict(), episode_return=so_far), rows, trace
 
     def _step(
-        self, learner: LearnerState, env: Tree, action: Array, uniforms: Array, step: Array
-    ) -> tuple[Tree, Array, Rows, Array, Array]:
+        self, learner: LearnerState, running: _Running, uniforms: Array, step: Array
+    ) -> tuple[_Running, Rows, Array, Array, beliefs.Ended]:
         """Step every environment once; start a new episode where one is over."""
+        env, action, belief = running
         count = self.settings.environments
         drawn = self._split(uniforms)
         after = jax.vmap(self.env.step)(env, action, drawn.step)
@@ -160,8 +178,9 @@ class Loop:
         # An action is needed at s', for the transition, and where the environment really goes on,
         # which is a fresh start if the episode is over: both in one pass through the network.
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), after.state, fresh)
-        actions = self._choose(learner, both, jnp.tile(drawn.policy, (2, 1)), step)
-        next_mask, next_action = jax.vmap(self.env.action_mask)(after.state), actions[:count]
+        choices = self._choose(learner, both, jnp.tile(drawn.policy, (2, 1)), step)
+        there, anew = (Acted(*(part[i] for part in choices)) for i in _halves(count))
+        next_mask, next_action = jax.vmap(self.env.action_mask)(after.state), there.action
         if self.learner.policy is not None:  # the behaviour may explore beside it
             next_action = self.learner.policy(after.observation, next_mask, drawn.policy)
         transition = Transition(
@@ -174,10 +193,18 @@ class Loop:
             next_mask=next_mask,
         )
         go_on = jax.tree.map(lambda f, s: jnp.where(_like(over, f), f, s), fresh, after.state)
-        action = jnp.where(over, actions[count:], actions[:count])
-        return go_on, action, self.ring.pack(transition), after.reward, over
+        belief = beliefs.paid(belief, after.reward, self.settings.discount)
+        ended = beliefs.ended(belief, over, after.truncated, there.value)
+        belief = beliefs.renewed(
+            over,
+            beliefs.begun(anew.value, anew.follows),
+            beliefs.chosen(belief, there.value, there.follows),
+        )
+        action = jnp.where(over, anew.action, there.action)
+        went = _Running(go_on, action, belief)
+        return went, self.ring.pack(transition), after.reward, over, ended
 
-    def _choose(self, learner: LearnerState, env: Tree, uniforms: Array, step: Array) -> Array:
+    def _choose(self, learner: LearnerState, env: Tree, uniforms: Array, step: Array) -> Acted:
         observation = jax.vmap(self.env.observe)(env)
         mask = jax.vmap(self.env.action_mask)(env)
         epsilon = self.settings.exploration(step)
@@ -244,12 +271,24 @@ def layout(env: JaxEnvironment) -> Layout:
     return Layout(tuple(env.observation_shape), np.dtype(dtype), env.num_actions)
 
 
+class _Running(NamedTuple):
+    """The part of a seed's state that steps change."""
+
+    env: Tree
+    action: Array
+    belief: Belief
+
+
 class _Uniforms(NamedTuple):
     """The uniform numbers of one step, by who consumes them."""
 
     policy: Array
     step: Array
     reset: Array
+
+
+def _halves(count: int) -> tuple[slice, slice]:
+    return slice(count), slice(count, None)
 
 
 def _like(flag: Array, like: Array) -> Array:

@@ -12,6 +12,8 @@ from valuetrack import rng
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.learner import Learner
+from valuetrack.training import beliefs
+from valuetrack.training.beliefs import Belief
 from valuetrack.training.compiled_loop import NOTHING, JaxEnvironment, Loop, SeedState, layout
 from valuetrack.training.seed_groups import Program
 from valuetrack.training.trainer import (
@@ -29,7 +31,7 @@ from valuetrack.types import NDArray, Transition
 
 TRACKED_UPDATES = 1_000
 """For how many updates tracked values stay on the device."""
-ENV, LOOP = "env", "loop"
+ENV, LOOP, BELIEF = "env", "loop", "loop.belief"
 """What the names of saved arrays begin with."""
 IN_LOOP = ("key", "action", "episode_return")
 """What a seed carries besides its environments, its replay memory and what it has learned."""
@@ -127,6 +129,7 @@ class CompiledTrainer(Trainer):
             **to_arrays(state.learned, LEARNED),
             **to_arrays(state.env, ENV),
             **to_arrays({name: getattr(state, name) for name in IN_LOOP}, LOOP),
+            **to_arrays(state.belief, BELIEF),
             **to_arrays(self.trace, TRACE),
             **self.clock.arrays(),
         }
@@ -143,6 +146,7 @@ class CompiledTrainer(Trainer):
             learned=from_arrays(arrays, like.learned, LEARNED),
             env=from_arrays(arrays, like.env, ENV),
             **from_arrays(arrays, {name: getattr(like, name) for name in IN_LOOP}, LOOP),
+            belief=read_belief(arrays, like.belief),
         )
         if replay:
             rings = self.loop.ring.restore(arrays, len(self.seeds), clock.remembered)
@@ -160,7 +164,10 @@ class CompiledTrainer(Trainer):
         """Go on with what another trainer has learned; the replay memory is filled anew."""
         parts = self._groups.split(jax.tree.map(jnp.array, learned))  # copies, to be donated
         pairs = zip(self._states, parts, strict=True)
-        self._states = [state._replace(learned=part) for state, part in pairs]
+        self._states = [
+            state._replace(learned=part, belief=beliefs.forgotten(state.belief))
+            for state, part in pairs
+        ]
         self.clock = clock._replace(emptied=clock.cycles)
 
     def _without_rings(self) -> SeedState:
@@ -168,6 +175,14 @@ class CompiledTrainer(Trainer):
         return self._groups.join(
             [state._replace(replay=NOTHING, values=NOTHING) for state in self._states]
         )
+
+
+def read_belief(arrays: Arrays, like: Belief) -> Belief:
+    """Return what was believed of the running episodes; a file without it tells nothing."""
+    if not any(name.startswith(f"{BELIEF}.") for name in arrays):
+        return beliefs.forgotten(like)
+    saved: Belief = from_arrays(arrays, like, BELIEF)
+    return saved
 
 
 def _joined(parts: Sequence[NDArray]) -> NDArray:

@@ -18,8 +18,10 @@ from valuetrack import rng
 from valuetrack.envs.gym.vectorised import Observed, StepResult, VectorisedEnvs
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
-from valuetrack.learner import Learner, LearnerState
+from valuetrack.learner import Acted, Learner, LearnerState
 from valuetrack.replay import HostRing, Layout, host_transitions
+from valuetrack.training import beliefs
+from valuetrack.training.beliefs import Belief
 from valuetrack.training.trainer import (
     LEARNED,
     TRACE,
@@ -91,6 +93,8 @@ class HostTrainer(Trainer):
         )
         self.replay = HostRing(self.layout, len(self.seeds), settings.ring_capacity)
         self._act = self._groups.compile(self._act_one, in_axes=(0, 0, 0, 0, None))
+        if (observe := learner.observe) is not None:
+            self._observe = self._groups.compile(observe)
         self._compile(self._encoded(None))
         self._begin_episodes()
 
@@ -120,12 +124,14 @@ class HostTrainer(Trainer):
                 policy, batches = self._uniforms()
                 for taken, uniforms in enumerate(policy):
                     self._step(uniforms, self.steps + taken * self.settings.environments)
-                learns = not self._warmup_left()
-                self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
-                self.trace = self.trace.plus(reward=self._per_seed(self._gained), cycles=1)
-                self._gained[:] = 0.0
-                if learns:
-                    results.append(self._update(self._batch(batches)))
+                with Uninterrupted():
+                    self._report_seen()
+                    learns = not self._warmup_left()
+                    self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
+                    self.trace = self.trace.plus(reward=self._per_seed(self._gained), cycles=1)
+                    self._gained[:] = 0.0
+                    if learns:
+                        results.append(self._update(self._batch(batches)))
         finally:  # also if an environment fails
             for residuals, _ in results:
                 self.trace = self.trace.plus(squared_residual=_whole(residuals), learning=1)
@@ -174,11 +180,14 @@ class HostTrainer(Trainer):
         ]
         self.observed = self.envs.reset(starts)
         self.returns, self._gained = np.zeros((2, self.envs.count))
+        self._seen: list[tuple[NDArray, NDArray]] = []
         generators = [self._generator(seed, cycles, start=1) for seed in self.seeds]
         count = self.learner.acting_uniforms
         uniforms = np.stack([g.random((len(places), count), np.float32) for g in generators])
         everywhere = np.ones(self.envs.count, bool)
-        self.action, _ = self._choose(self.observed, everywhere, uniforms, self.steps)
+        first, _ = self._choose(self.observed, everywhere, uniforms, self.steps)
+        self.action: NDArray = np.asarray(first.action)
+        self._belief: Belief = beliefs.begun(first.value, first.follows)
         self._broken_off = False
 
     def _step(self, uniforms: NDArray, step: int) -> None:
@@ -189,9 +198,10 @@ class HostTrainer(Trainer):
         over = arrived.terminated | arrived.truncated
         # Where the next step only resets, nobody takes the action at the end of an episode.
         acting = ~over if arrived.current is arrived.next else np.ones_like(over)
-        action, next_action = self._choose(arrived.current, acting, uniforms, step)
+        choice, next_action = self._choose(arrived.current, acting, uniforms, step)
+        last = choice
         if over.any():
-            _, at_end = self._choose(arrived.next, arrived.truncated, uniforms, step)
+            last, at_end = self._choose(arrived.next, arrived.truncated, uniforms, step)
             next_action = np.where(over, at_end, next_action)
         self._remember(arrived, next_action)
         gained = arrived.reward * arrived.is_transition
@@ -202,8 +212,50 @@ class HostTrainer(Trainer):
             returns = self._per_seed(np.where(ended, self.returns, 0.0))
             self.trace = self.trace.plus(returns=returns, episodes=self._per_seed(ended))
             self.returns[ended] = 0.0
-        self.observed, self.action = arrived.current, action
+        self._believe(arrived, choice, last)
+        if self.learner.observe is not None:
+            self._seen.append((self.observed.observation, arrived.is_transition))
+        self.observed, self.action = arrived.current, np.asarray(choice.action)
         self._broken_off = False
+
+    def _believe(self, arrived: StepResult, choice: Acted, last: Acted) -> None:
+        """Compare what was believed of the episodes that are over with what came of them.
+
+        ``last`` is the choice where a transition led to, ``choice`` that where the environments
+        go on.
+        """
+        over = arrived.terminated | arrived.truncated
+        belief = beliefs.paid(self._belief, arrived.reward, self.settings.discount)
+        if over.any():
+            by_seed = (len(self.seeds), self.settings.environments)
+            ends = (belief, over & arrived.is_transition, arrived.truncated, last.value)
+            reshaped = jax.tree.map(lambda part: part.reshape(by_seed), ends)
+            self.trace = self.trace.plus(**beliefs.ended(*reshaped)._asdict())
+        # Some vector environments start an episode only with the step after an end.
+        starts = ~arrived.is_transition
+        if arrived.current is not arrived.next:
+            starts = starts | over
+        fresh = beliefs.begun(choice.value, choice.follows)
+        going_on = beliefs.chosen(belief, choice.value, choice.follows)
+        self._belief = beliefs.renewed(starts, fresh, going_on)
+
+    def _report_seen(self) -> None:
+        """Tell a learner that normalises observations of those of a cycle."""
+        if self.learner.observe is None:
+            return
+
+        def by_seed(*steps: NDArray) -> NDArray:
+            whole = np.stack(steps, axis=1)  # (environments, steps, ...)
+            return whole.reshape(len(self.seeds), -1, *whole.shape[2:])
+
+        seen = self._groups.split(tuple(by_seed(*part) for part in zip(*self._seen, strict=True)))
+        self._seen = []
+        states = self._groups.start(
+            self._observe,
+            [(one.learner, *part) for one, part in zip(self._learned, seen, strict=True)],
+        )
+        pairs = zip(self._learned, states, strict=True)
+        self._learned = [one._replace(learner=state) for one, state in pairs]
 
     def _per_seed(self, values: NDArray) -> NDArray:
         """Return sums over each seed's environments."""
@@ -223,7 +275,7 @@ class HostTrainer(Trainer):
 
     def _choose(
         self, observed: Observed, rows: NDArray, uniforms: NDArray, step: int
-    ) -> tuple[NDArray, NDArray]:
+    ) -> tuple[Acted, NDArray]:
         """Return the actions to take, and those that SARSA counts as the next ones.
 
         They differ where a given policy is explored around. Only those in ``rows`` matter.
@@ -231,14 +283,16 @@ class HostTrainer(Trainer):
         if self._policy is not None:
             drawn = uniforms.reshape(self.envs.count, -1)
             own = self._policy(observed, rows, drawn)
-            return explored(own, observed.mask, drawn, self.settings.exploration(step)), own
+            taken = explored(own, observed.mask, drawn, self.settings.exploration(step))
+            unknown = np.full(len(own), np.nan, np.float32)
+            return _on_host([taken], [unknown], [np.ones(len(own), bool)]), own
         by_seed = (len(self.seeds), self.settings.environments)
         seen = [part.reshape(*by_seed, *part.shape[1:]) for part in observed[:2]]
         given = self._groups.split((*seen, uniforms))
         parts = zip(self._act, self._learned, given, strict=True)
         chosen = [act(_acting(one.learner), *part, np.int32(step)) for act, one, part in parts]
-        actions = _whole(chosen).reshape(-1)
-        return actions, actions
+        choice = _on_host(*zip(*chosen, strict=True))
+        return choice, np.asarray(choice.action)
 
     def _batch(self, uniforms: NDArray) -> Transition:
         """Return the batches of a cycle, (seeds, updates, batch, ...)."""
@@ -287,7 +341,7 @@ class HostTrainer(Trainer):
 
     def _act_one(
         self, state: LearnerState, observation: Array, mask: Array, uniforms: Array, step: Array
-    ) -> Array:
+    ) -> Acted:
         epsilon = self.settings.exploration(step)
         return self.learner.act(state, observation, mask, uniforms, epsilon)
 
@@ -327,6 +381,11 @@ def explored(actions: NDArray, mask: NDArray, uniforms: NDArray, epsilon: Scalar
         if len(legal):
             taken[row] = legal[min(int(uniforms[row, 1] * len(legal)), len(legal) - 1)]
     return taken
+
+
+def _on_host(*parts: Sequence[AnyArray]) -> Acted:
+    """Return choices of all groups in NumPy, one per environment."""
+    return Acted(*(_whole(part).reshape(-1) for part in parts))  # type: ignore[arg-type]
 
 
 def _whole(parts: Sequence[AnyArray]) -> NDArray:

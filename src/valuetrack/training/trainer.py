@@ -25,7 +25,7 @@ from valuetrack.replay import Layout
 from valuetrack.schedules import Schedule
 from valuetrack.training.seed_groups import groups_for
 from valuetrack.training.update import Learned
-from valuetrack.types import AnyArray, NDArray, Transition
+from valuetrack.types import AnyArray, NDArray, Transition, Tree
 
 LEARNED, CLOCK, TRACE = "learned", "clock", "trace"
 """What the names of saved arrays begin with."""
@@ -120,12 +120,21 @@ class Trace(NamedTuple):
     learning: AnyArray
     """Mean squared residuals, one per cycle with updates, and how many such cycles there were."""
     cycles: AnyArray
+    believed: AnyArray
+    start_values: AnyArray
+    discounted_returns: AnyArray
+    squared_returns: AnyArray
+    squared_reaches: AnyArray
+    reached_gaps: AnyArray
+    squared_gaps: AnyArray
+    """What :class:`valuetrack.training.beliefs.Ended` sums up of the episodes that ended."""
 
     @classmethod
     def empty(cls, seeds: int) -> Trace:
         """Return sums over nothing."""
         floats, counts = np.zeros(seeds, np.float32), np.zeros(seeds, np.int32)
-        return cls(floats, floats, counts, floats, counts, counts)
+        ended = (counts, *[floats] * 6)
+        return cls(floats, floats, counts, floats, counts, counts, *ended)
 
     def plus(self, **sums: NDArray | int) -> Trace:
         """Return the trace with more added to some of its sums, which keep their dtypes."""
@@ -140,6 +149,13 @@ class Trace(NamedTuple):
             returns = np.asarray(self.returns, np.float64) / np.asarray(self.episodes)
             loss = np.asarray(self.squared_residual, np.float64) / np.asarray(self.learning)
         return returns, loss
+
+    def beliefs(self) -> tuple[NDArray, NDArray]:
+        """Return the mean value at the start of an episode and the mean discounted return."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = np.asarray(self.start_values, np.float64) / np.asarray(self.believed)
+            came = np.asarray(self.discounted_returns, np.float64) / np.asarray(self.believed)
+        return values, came
 
 
 class Trainer(ABC):
@@ -183,6 +199,15 @@ class Trainer(ABC):
     def diverged(self) -> NDArray:
         """The update at which each seed diverged, or -1."""
         return np.concatenate([np.asarray(part.diverged) for part in self._parts])
+
+    @property
+    def halvings(self) -> NDArray:
+        """How often each seed's guard has halved the step; zeros without a guard."""
+        units = [getattr(part.learner.sampler, "units", None) for part in self._parts]
+        guards: list[Tree] = [getattr(part, "guard", None) for part in units]
+        if not all(guards):
+            return np.zeros(len(self.seeds), int)
+        return np.concatenate([np.asarray(guard.halvings) for guard in guards])
 
     def member(self, index: int) -> Learned:
         """Return what one of the seeds has learned."""

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from valuetrack.envs.base import FLOAT32, UINT8, ObservationSpec
 from valuetrack.envs.gym.encoders import ArrayEncoder, Encoder, OneHotEncoder, PartsEncoder
-from valuetrack.types import Bools
+from valuetrack.types import Bools, Floats
 
 Space = gymnasium.Space[Any]
 
@@ -49,6 +49,37 @@ def encoder(space: Space, *, flat: bool = False) -> Encoder:
     """
     image = None if flat else _image_encoder(space)
     return image or _vector_encoder(space, ())
+
+
+def bounds(space: Space) -> Floats:
+    """Return the lowest and the highest observation as :func:`encoder` encodes it, (2, *shape).
+
+    Examples
+    --------
+    >>> from gymnasium.spaces import Box, Dict, Discrete
+    >>> bounds(Dict({"at": Discrete(2), "speed": Box(-3, 3, (1,))}))
+    array([[ 0.,  0., -3.],
+           [ 1.,  1.,  3.]])
+    """
+    image = _image_encoder(space)
+    if image is not None:
+        pixels = image.spec.dtype.kind == "b"
+        low, high = (0, 1) if pixels else (space.low.min(), space.high.max())  # type: ignore[attr-defined]
+        return np.stack([np.full(image.shape, float(bound)) for bound in (low, high)])
+    return _vector_bounds(space)
+
+
+def _vector_bounds(space: Space) -> Floats:
+    match space:
+        case spaces.Box() if space.dtype == UINT8 and len(space.shape) == 3:
+            return np.stack([space.low.ravel(), space.high.ravel()]) / 255
+        case spaces.Box():
+            return np.stack([space.low.ravel(), space.high.ravel()]).astype(np.float64)
+        case spaces.Dict() | spaces.Tuple():
+            inside = space.spaces
+            parts = inside.values() if isinstance(inside, Mapping) else inside
+            return np.concatenate([_vector_bounds(part) for part in parts], axis=1)
+    return np.repeat([[0.0], [1.0]], _vector_encoder(space, ()).shape[0], axis=1)
 
 
 def action_count(space: Space) -> int:

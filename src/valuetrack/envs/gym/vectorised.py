@@ -25,7 +25,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from valuetrack.envs.gym import guards
-from valuetrack.envs.gym.spaces import action_count, action_mask, action_offset, encoder
+from valuetrack.envs.gym.spaces import action_count, action_mask, action_offset, bounds, encoder
 from valuetrack.types import Bools, Floats, NDArray
 
 Info = Mapping[str, Any]
@@ -72,8 +72,8 @@ class VectorisedEnvs(abc.ABC):
     ----------
     count
         How many there are.
-    encoder
-        How their observations become arrays.
+    encoder, bounds
+        How their observations become arrays, and the lowest and highest of these, (2, *shape).
     num_actions
         How many actions each has; ours are 0, ..., ``num_actions`` - 1.
     first_action
@@ -82,7 +82,8 @@ class VectorisedEnvs(abc.ABC):
 
     def __init__(self, env: guards.GymEnv, count: int, prefix: str = "") -> None:
         self.count = count
-        self.encoder = encoder(guards.get_space(env, f"{prefix}observation_space"))
+        space = guards.get_space(env, f"{prefix}observation_space")
+        self.encoder, self.bounds = encoder(space), bounds(space)
         choices = guards.get_space(env, f"{prefix}action_space")
         self.num_actions, self.first_action = action_count(choices), action_offset(choices)
         self._nowhere = np.zeros(count, bool)

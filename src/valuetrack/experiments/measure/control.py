@@ -16,7 +16,7 @@ from valuetrack.experiments.measure.base import Measure, Records, cycles_of
 from valuetrack.experiments.spec import Row, Section
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.io.run_folder import Columns
-from valuetrack.types import Array, Json, NDArray
+from valuetrack.types import Array, Json, NDArray, Params, Tree
 
 BEST = "best.vt"
 
@@ -47,7 +47,8 @@ class ControlMeasure(Measure):
         self.points = plan_points(options, row)
         self.records = Records()
         self.best = np.full(len(agent.seeds), -np.inf)
-        self.best_params = jax.tree.map(np.array, agent.trainer.learned.learner.sampler.params)
+        # The parameters belong to the scale in which observations were seen.
+        self.best_params, self.best_scale = jax.tree.map(np.array, self._present())
 
     def look(self, index: int) -> Json:
         """Play with the policy of a point, and write down how it has gone since the last one."""
@@ -82,8 +83,13 @@ class ControlMeasure(Measure):
         def choose(old: NDArray, new: Array) -> NDArray:
             return np.where(better.reshape(-1, *(1,) * (old.ndim - 1)), np.asarray(new), old)
 
-        params = self.agent.trainer.learned.learner.sampler.params
-        self.best_params = jax.tree.map(choose, self.best_params, params)
+        kept = (self.best_params, self.best_scale)
+        self.best_params, self.best_scale = jax.tree.map(choose, kept, self._present())
+
+    def _present(self) -> tuple[Params, Tree]:
+        """Return the present parameters of all seeds, and the moments of their observations."""
+        learner = self.agent.trainer.learned.learner
+        return learner.sampler.params, learner.scale
 
     def _best_returns(self) -> NDArray:
         return np.where(np.isfinite(self.best), self.best, np.nan)
@@ -97,22 +103,24 @@ class ControlMeasure(Measure):
         """Write the best parameters as an agent; the rest of it is as the training ended."""
         trainer = self.agent.trainer
         learned = trainer.learned
-        params = jax.tree.map(jnp.asarray, self.best_params)
+        params, scale = jax.tree.map(jnp.asarray, (self.best_params, self.best_scale))
         example = jax.tree.map(lambda leaf: leaf[0], params)
         pool = jax.vmap(lambda p: posterior.add(posterior.init(example, 1), p))(params)
         sampler = learned.learner.sampler._replace(params=params)
-        learner = learned.learner._replace(sampler=sampler)
+        learner = learned.learner._replace(sampler=sampler, scale=scale)
         trainer.adopt(learned._replace(learner=learner, pool=pool), trainer.clock)
         self.agent.save(folder / BEST, replay=False)
 
     def arrays(self) -> Columns:
         """Return the points so far, and the best parameters."""
-        best = {"best": self.best, **to_arrays(self.best_params, "best_params")}
+        params, scale = (self.best_params, "best_params"), (self.best_scale, "best_scale")
+        best = {"best": self.best, **to_arrays(*params), **to_arrays(*scale)}
         return {**best, **self.records.arrays("records")}
 
     def restore(self, arrays: Arrays) -> None:
         """Go on with what was saved."""
         self.best = arrays["best"]
         saved = from_arrays(arrays, self.best_params, "best_params")
-        self.best_params = jax.tree.map(np.asarray, saved)
+        scale = from_arrays(arrays, self.best_scale, "best_scale")
+        self.best_params, self.best_scale = jax.tree.map(np.asarray, (saved, scale))
         self.records.restore(arrays, "records")

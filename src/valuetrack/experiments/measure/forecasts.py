@@ -98,7 +98,7 @@ def _quantiles(estimate: Any) -> Floats | None:
 
 
 def _solved(estimate: Estimate) -> Forecast:
-    mean, sd = estimate.solved
+    mean, sd, _ = estimate.solved
     return Forecast(
         mean, estimate.solved.interval, lambda truth: scores.crps_normal(truth, mean, sd)
     )
