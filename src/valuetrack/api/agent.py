@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 
 from valuetrack import posterior
 from valuetrack.api import description, settings, training
+from valuetrack.api.acting import Actor
 from valuetrack.api.arguments import check_count, legal_actions, seed_range
 from valuetrack.api.environment import AgentEnvironment, Backend, Observation
 from valuetrack.api.estimate import Estimate
@@ -117,8 +118,9 @@ class Agent(Player, Generic[OptionsType]):
         self.trainer: Trainer = self._make_trainer()
         how, count = self.trainer.settings, len(self.seeds)
         settings.warn_of_small_pool(self.options, self.learner, how, count, stacklevel=2)
+        self.actor = Actor(self.trainer, self.learner, self.env.in_jax, self.is_sampler)
         self._source = TrainerSource(self.trainer)
-        self._solver = Solver(self._source, of_mean=self.is_sampler)
+        self._solver = Solver(self._source, of_mean=self.is_sampler, actor=self.actor)
         self._estimator = Estimator(
             self.trainer, self._queries, self._solver, self.sample_name, self.is_sampler
         )
@@ -232,13 +234,16 @@ class Agent(Player, Generic[OptionsType]):
     ) -> tuple[int | NDArray, None]:
         """Choose an action for one observation, or for a batch of them.
 
+        LKTD, SGLD and SGHMC act by the mean of posterior samples, see
+        :mod:`valuetrack.api.acting`; others by their current parameters.
         ``deterministic=False`` explores with the present epsilon. ``member`` is the position of
         a seed among those trained side by side. ``action_mask`` marks the legal actions, one row
         for all or one per observation. The second value is there for users of SB3.
         """
         encoded, single = self.env.encode(observation)
         mask = legal_actions(action_mask, len(encoded), self.task.actions)
-        chosen, _ = self._queries.choose(self._member(member), encoded, mask)
+        self._member(member)
+        chosen, _ = self.actor.queries.choose(self.actor.member(int(member)), encoded, mask)
         if not deterministic:
             epsilon = float(self.trainer.settings.exploration(self.num_timesteps))
             for row in np.flatnonzero(self._random.random(len(chosen)) < epsilon):
@@ -259,7 +264,10 @@ class Agent(Player, Generic[OptionsType]):
         self._member(member)
         found = self._estimator.of_one(int(member), encoded, single)
         learned = self.calibration.of(int(member), self.trainer.clock)
-        return dataclasses.replace(found, calibration=learned)
+        acted_on = self.actor.values(int(member), encoded)
+        return dataclasses.replace(
+            found, calibration=learned, acted_on=acted_on[0] if single else acted_on
+        )
 
     def to_arviz(self, observation: Observation, name: str = "q") -> arviz.InferenceData:
         """Export the samples at one observation, or at a batch of them, for ArviZ.

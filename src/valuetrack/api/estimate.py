@@ -63,6 +63,8 @@ class Estimate:
         Reads the quantiles of the return, (..., actions, M); ``None`` where none are learned.
     calibration
         What the agent's own episodes have taught, if it was calibrated.
+    acted_on
+        The values that ``predict`` acts on, (..., actions), if they are not the latest.
     """
 
     samples: NDArray
@@ -75,6 +77,7 @@ class Estimate:
     chains: int | None = None
     read_quantiles: Callable[[], NDArray] | None = field(default=None, compare=False)
     calibration: Lookup = field(default=Lookup(), compare=False)
+    acted_on: NDArray | None = field(default=None, compare=False)
 
     @cached_property
     def pool(self) -> Pool:
@@ -147,7 +150,8 @@ class Estimate:
         if kind == "value":
             return self.calibration.value_interval(self.solved, level)
         if kind == "return":
-            return self.calibration.return_interval(self.latest, level)
+            values = self.latest if self.acted_on is None else self.acted_on
+            return self.calibration.return_interval(values, level)
         if kind not in get_args(PoolIntervalKind):
             raise ValueError(
                 f"An interval is 'value', 'return', 'credible' or 'prediction', not {kind!r}."

@@ -7,11 +7,12 @@ from typing import Self
 import numpy as np
 
 from valuetrack.api import calibration
+from valuetrack.api.acting import Actor
 from valuetrack.api.arguments import check_count
 from valuetrack.api.calibration import Calibrations
 from valuetrack.api.environment import AgentEnvironment
 from valuetrack.api.options import Options
-from valuetrack.api.queries import EPISODE_LIMIT, Queries
+from valuetrack.api.queries import EPISODE_LIMIT
 from valuetrack.api.solving import Solver
 from valuetrack.learner import LearnerState
 from valuetrack.training.evaluation import Choose, Episodes, evaluate_on_host
@@ -25,7 +26,7 @@ class Player:
     seeds: tuple[int, ...]
     env: AgentEnvironment
     trainer: Trainer
-    _queries: Queries
+    actor: Actor
     _solver: Solver
     calibration = Calibrations()
     """What :meth:`calibrate` has learned."""
@@ -36,7 +37,7 @@ class Player:
         return options.discount
 
     def evaluate(self, episodes: int = 10, *, seed: int = 0) -> NDArray:
-        """Play greedy episodes with the current parameters; return (seeds, episodes) returns."""
+        """Play greedy episodes as ``predict`` does; return (seeds, episodes) returns."""
         return np.asarray(self.play(episodes, seed=seed).returns)
 
     def play(self, episodes: int = 10, *, seed: int = 0) -> Episodes:
@@ -46,12 +47,12 @@ class Player:
         """
         check_count("episodes", episodes)
         check_count("seed", seed, least=0)
-        states, discount = self.trainer.states, self._discount
+        discount = self._discount
         if self.env.in_jax is not None:
-            return self._queries.play(states, seed, episodes, discount)
+            return self.actor.queries.play(self.actor.states, seed, episodes, discount)
         envs = self.env.for_evaluation(len(self.seeds))
         starts = (np.random.SeedSequence([seed, 1]).generate_state(envs.count) >> 1).tolist()
-        choose, limit = self._choice(states, seed), EPISODE_LIMIT
+        choose, limit = self._choice(self.actor.states, seed), EPISODE_LIMIT
         return evaluate_on_host(choose, envs, starts, episodes, limit=limit, discount=discount)
 
     def calibrate(self, episodes: int = 50, *, seed: int = 0) -> Self:
@@ -106,7 +107,7 @@ class Player:
         return self
 
     def _choice(self, states: LearnerState, seed: int) -> Choose:
-        return self._queries.greedily(states)
+        return self.actor.queries.greedily(states)
 
     def _check_playing(self) -> None:
         """Refuse to play where there is nothing to play with."""

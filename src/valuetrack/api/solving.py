@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from valuetrack import posterior
+from valuetrack.api.acting import Actor
 from valuetrack.api.queries import in_blocks
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.posterior import Pool
@@ -118,10 +119,12 @@ class Solver:
     of_mean
         Whether to start from the mean of the pool, as for posterior samples, and not from the
         current parameters.
+    actor
+        Who acts, and so chooses the next actions; the current parameters by default.
     """
 
-    def __init__(self, source: Source, *, of_mean: bool) -> None:
-        self.source, self._of_mean = source, of_mean
+    def __init__(self, source: Source, *, of_mean: bool, actor: Actor | None = None) -> None:
+        self.source, self._of_mean, self.actor = source, of_mean, actor
         self._linearised: Linearised | None = None
         self._solved: dict[int, _Solved] = {}
 
@@ -158,8 +161,8 @@ class Solver:
             )
         known = self._solved.get(member)
         if known is None or known.moment != asked:
-            memory, learned = self.source.memory(member), self.source.member(member)
-            known = self._solved[member] = self._solve(learned, memory, observations[0])
+            memory = self.source.memory(member)
+            known = self._solved[member] = self._solve(member, memory, observations[0])
         return self._values_of(known, observations)
 
     def values_from_some(self, member: int, observations: NDArray, most: int | None) -> Values:
@@ -176,17 +179,19 @@ class Solver:
             generator = np.random.default_rng([updates, member, 5])
             chosen = np.sort(generator.choice(count, most, replace=False))
             memory = jax.tree.map(lambda leaf: leaf[chosen], memory)
-        return self._values_of(self._solve(learned, memory, observations[0]), observations)
+        return self._values_of(self._solve(member, memory, observations[0]), observations)
 
     def check(self, example: NDArray) -> None:
         """Refuse a network whose values cannot be solved; ``example`` is an observation."""
         self._linearisation(self.source.member(0).learner, example)
 
-    def _solve(self, learned: Learned, memory: Transition, example: NDArray) -> _Solved:
-        acting = state = learned.learner
+    def _solve(self, member: int, memory: Transition, example: NDArray) -> _Solved:
+        learned = self.source.member(member)
+        state = learned.learner
+        acting = state if self.actor is None else self.actor.member(member)
         if self._of_mean and isinstance(learned.pool, Pool):
             mean = _mean_of_pool(learned.pool)
-            state = acting._replace(sampler=acting.sampler._replace(params=mean))
+            state = state._replace(sampler=state.sampler._replace(params=mean))
         of, epsilon = self._linearisation(state, example), self.source.epsilon
 
         def batches() -> Iterator[Rows]:
@@ -212,7 +217,8 @@ class Solver:
     def _linearisation(self, state: LearnerState, example: NDArray) -> Linearised:
         if self._linearised is None:
             learner = self.source.learner
-            self._linearised = features.linearised(learner, state, values_key(), example)
+            acting = learner if self.actor is None else self.actor.learner
+            self._linearised = features.linearised(learner, state, values_key(), example, acting)
         return self._linearised
 
 

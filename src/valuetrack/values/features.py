@@ -58,16 +58,24 @@ class Linearised(NamedTuple):
         return np.asarray(every.reshape(len(found), self.blocks, -1))
 
 
-def linearised(learner: Learner, state: LearnerState, key: Array, example: NDArray) -> Linearised:
+def linearised(
+    learner: Learner,
+    state: LearnerState,
+    key: Array,
+    example: NDArray,
+    acting_learner: Learner | None = None,
+) -> Linearised:
     """Choose the parameters, and compile what differentiates by them.
 
-    ``key`` is that of values that are asked for, and ``example`` an observation.
+    ``key`` is that of values that are asked for, and ``example`` an observation. The acting state
+    is one of ``acting_learner``, by default the same learner.
 
     Raises
     ------
     ValueError
         If there are too many parameters.
     """
+    actor = learner if acting_learner is None else acting_learner
 
     def values(state: LearnerState, params: Params, observation: AnyArray) -> Array:
         own = state._replace(sampler=state.sampler._replace(params=params))
@@ -76,7 +84,7 @@ def linearised(learner: Learner, state: LearnerState, key: Array, example: NDArr
     def follow(acting: LearnerState, t: Transition, epsilon: Scalar) -> Array:
         if learner.following == "taken":
             return jax.nn.one_hot(_block(t.next_action, actions), actions)
-        q = jax.vmap(lambda seen: values(acting, acting.sampler.params, seen))(t.next_observation)
+        q = jnp.mean(actor.values(key, acting, t.next_observation), axis=0)
         explores = epsilon if learner.following == "expected" else 0.0
         return action_probabilities(q, t.next_mask, explores)
 

@@ -83,7 +83,7 @@ class JaxRollouts:
 
     def __call__(self, member: int) -> Rolled:
         """Return the values at states that one of the seeds visits."""
-        state = self.agent.trainer.member(member).learner
+        state = self.agent.actor.member(member)
         visit_key, key = jax.random.split(jax.random.fold_in(rng.key(1), member))
         envs, alive = self._visit(state, visit_key)
         places = np.flatnonzero(np.asarray(alive).ravel())
@@ -99,7 +99,7 @@ class JaxRollouts:
 
     def _choose(self, state: LearnerState, envs: Tree) -> Array:
         seen, mask = jax.vmap(self.env.observe)(envs), jax.vmap(self.env.action_mask)(envs)
-        return greedy_choice(self.agent.learner, state, seen, mask)[0]
+        return greedy_choice(self.agent.actor.learner, state, seen, mask)[0]
 
     def _step(self, envs: Tree, actions: Array, key: Array) -> Any:
         uniforms = jax.random.uniform(key, (len(actions), self.env.step_uniforms))
@@ -165,14 +165,14 @@ class HostRollouts:
         made = make_vectorised(agent.env.id, agent.task.actions * rollouts, **options)
         assert isinstance(made, SequentialEnvs)  # which those made by an id are
         self._envs, self._encoder, self._first_action = made.envs, made.encoder, made.first_action
-        self._choose = jax.jit(functools.partial(greedy_choice, agent.learner))
+        self._choose = jax.jit(functools.partial(greedy_choice, agent.actor.learner))
         # What is seen in each environment; a row that nobody reads may be old.
         self._seen = np.zeros((made.count, *made.encoder.shape), made.encoder.dtype)
         self._masks = np.ones((made.count, made.num_actions), bool)
 
     def __call__(self, member: int) -> Rolled:
         """Return the values at states that one of the seeds visits."""
-        state = self.agent.trainer.member(member).learner
+        state = self.agent.actor.member(member)
         ways = self.play(state, 1_000 * member)
         visited = [(way, step) for way in ways for step in range(len(way.actions))]
         chosen = [visited[i] for i in evenly(len(visited), self.states)]
