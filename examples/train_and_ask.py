@@ -2,14 +2,7 @@
 
 import valuetrack as vt
 
-agent = vt.LKTD(
-    "CartPole-v1",
-    hidden=(32, 32),
-    step_size=1e-4,
-    inner_iterations=2,
-    likelihood_weight=2.0,
-    seed=0,
-)
+agent = vt.LKTD("CartPole-v1", hidden=(32, 32), seed=0)
 agent.learn(10_000)
 
 observation = [0.0, 0.1, 0.02, -0.1]

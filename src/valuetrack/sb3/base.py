@@ -45,7 +45,8 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
     replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage
         As in SB3's DQN.
     target_update_interval
-        The target network is refreshed every this many environment steps.
+        The target network moves towards the network by the share ``tau``, an option of the
+        sampler, every this many environment steps; by default after every update.
     exploration_fraction, exploration_initial_eps, exploration_final_eps
         As in SB3's DQN: the share of the training over which epsilon falls, from where to where.
     policy_kwargs
@@ -91,7 +92,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         gradient_steps: int = 1,
         n_steps: int = 1,
         gamma: float = 0.99,
-        target_update_interval: int = 200,
+        target_update_interval: int | None = None,
         replay_buffer_class: type[ReplayBuffer] | None = None,
         replay_buffer_kwargs: Json | None = None,
         optimize_memory_usage: bool = False,
@@ -160,7 +161,9 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         """Make updates, each on a batch drawn from the replay buffer."""
         was_finite = self.learner.diverged < 0
         residuals = [
-            self.learner.update(self._draw(updates, batch_size))
+            self.learner.update(
+                self._draw(updates, batch_size), refresh=self.target_update_interval is None
+            )
             for updates in self._updates_of_calls(gradient_steps)
         ]
         self._n_updates += gradient_steps
@@ -245,11 +248,11 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         self.exploration_schedule = LinearSchedule(
             self.exploration_initial_eps, self.exploration_final_eps, self.exploration_fraction
         )
-        if self.env is not None and self.n_envs > self.target_update_interval:
+        interval = self.target_update_interval
+        if self.env is not None and interval is not None and self.n_envs > interval:
             warnings.warn(
                 f"{self.n_envs} environments take {self.n_envs} steps at a time, so the target "
-                f"network is refreshed every {self.n_envs} steps, not every "
-                f"{self.target_update_interval}.",
+                f"network is refreshed every {self.n_envs} steps, not every {interval}.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -274,7 +277,8 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
     def _on_step(self) -> None:
         """After every step, refresh the target network if it is due, and lower epsilon."""
         self._n_calls += 1
-        if self._n_calls % max(self.target_update_interval // self.n_envs, 1) == 0:
+        interval = self.target_update_interval
+        if interval is not None and self._n_calls % max(interval // self.n_envs, 1) == 0:
             self.learner.refresh_target()
         self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
         self.logger.record("rollout/exploration_rate", self.exploration_rate)

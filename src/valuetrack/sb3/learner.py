@@ -47,7 +47,7 @@ class Compiled:
         self.pool_size, self.thinning = pool_of(options, self.learner, seeds=1)
         self.queries = Queries(self.learner, None)
         self.start = jax.jit(self._start)
-        self.update = jax.jit(self._update, donate_argnums=0)
+        self.update = jax.jit(self._update, donate_argnums=0, static_argnums=2)
         self.refresh = jax.jit(self._refresh)
 
     def _start(self, key: Array) -> ModelState:
@@ -55,18 +55,22 @@ class Compiled:
         noise, first, _ = jax.random.split(key, 3)
         return ModelState(start(self.learner, first, self.pool_size), noise)
 
-    def _update(self, state: ModelState, batches: Transition) -> tuple[ModelState, Array]:
+    def _update(
+        self, state: ModelState, batches: Transition, refresh: bool
+    ) -> tuple[ModelState, Array]:
         """Make one update per batch; return the mean squared residuals."""
 
         def update_once(learned: Learned, batch: Transition) -> tuple[Learned, Array]:
             done = learned.learner.sampler.updates
             key = jax.random.fold_in(state.key, done)
-            # SB3 refreshes the target network by its own clock, of environment steps.
             return update(
-                self.learner, key, learned, batch, done, thinning=self.thinning, refresh=False
+                self.learner, key, learned, batch, done, thinning=self.thinning, refresh=refresh
             )
 
         learned, residuals = jax.lax.scan(update_once, state.learned, batches)
+        if refresh:  # a copy, because an update cannot take over the same memory twice
+            target = jax.tree.map(jnp.copy, learned.learner.target)
+            learned = learned._replace(learner=learned.learner._replace(target=target))
         return ModelState(learned, state.key), residuals
 
     def _refresh(self, learner: LearnerState) -> LearnerState:
@@ -103,17 +107,18 @@ class ModelLearner:
         """The first update after which something was not finite, or -1."""
         return int(self.state.learned.diverged)
 
-    def update(self, batches: Transition) -> NDArray:
+    def update(self, batches: Transition, *, refresh: bool = False) -> NDArray:
         """Make one update per batch, all in one call; return the mean squared residuals.
 
-        Every field has the leading axes (updates, batch).
+        Every field has the leading axes (updates, batch). ``refresh`` moves the target network
+        after every update; otherwise that is left to :meth:`refresh_target`.
         """
         with Uninterrupted():
-            self.state, residuals = self.functions.update(self.state, batches)
+            self.state, residuals = self.functions.update(self.state, batches, refresh)
         return np.asarray(residuals)
 
     def refresh_target(self) -> None:
-        """Copy the current parameters to the target network."""
+        """Move the target network towards the current parameters."""
         learned = self.state.learned._replace(learner=self.functions.refresh(self._learner))
         self.state = self.state._replace(learned=learned)
 

@@ -75,6 +75,8 @@ def check_numbers(model: object) -> None:
             raise ValueError(f"{algorithm}'s {name} lies between 0 and 1, and {value!r} does not.")
     for name in COUNTS:
         value = getattr(model, name)
+        if value is None and name == "target_update_interval":  # after every update
+            continue
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
             raise ValueError(
                 f"{algorithm}'s {name} is a whole number of at least 1, not {value!r}."
