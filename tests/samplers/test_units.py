@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.samplers.support import exact_update, law_of_theta, longest_step, x64
-from valuetrack import priors, samplers
+from valuetrack import measurement, networks, priors, samplers
 from valuetrack.checks import linear_gaussian as lg
 from valuetrack.checks.moments import moment_test, run_chains
+from valuetrack.types import Transition
 
 MODEL = lg.example(8, 3, correlation=0.5, prior_sd=0.4, pseudo_population=32, seed=16)
 DIAGONAL = np.array([1.0, 0.3, 0.6])
@@ -191,3 +192,75 @@ def test_preconditioners_that_make_no_sense_are_refused() -> None:
         samplers.rmsprop(decay=1.0)
     with pytest.raises(ValueError, match="floor must be"):
         samplers.rmsprop(floor=0.0)
+
+
+def scaled_chain(algorithm: str, scale: float, **options: Any) -> dict[str, np.ndarray]:
+    """Learn from rewards times ``scale``; return the parameters of a network with a last layer."""
+    network = networks.mlp(3, 2, (8,), init="he")
+    rng = np.random.default_rng(1)
+    sampler = getattr(samplers, algorithm)(
+        measurement.sarsa(network.apply),
+        priors.he(),
+        learning_rate=1e-2,
+        pseudo_population=1_000.0,
+        observation_sd="estimated",
+        preconditioner=samplers.rmsprop(),
+        inner_iterations=1,
+        **options,
+    )
+    state, step = sampler.init(network.init(jax.random.key(0))), jax.jit(sampler.step)
+    for key in jax.random.split(jax.random.key(2), 60):
+        seen, after = rng.normal(size=(2, 16, 3)).astype(np.float32)
+        batch = Transition(
+            observation=jnp.asarray(seen),
+            action=jnp.asarray(rng.integers(0, 2, 16)),
+            reward=jnp.asarray(scale * rng.normal(size=16) + scale, jnp.float32),
+            discount=jnp.full(16, 0.9),
+            next_observation=jnp.asarray(after),
+            next_action=jnp.asarray(rng.integers(0, 2, 16)),
+            next_mask=jnp.ones((16, 2), bool),
+        )
+        state, _ = step(key, state, batch)
+    return jax.tree.map(np.asarray, state.params)
+
+
+@pytest.mark.parametrize("scale", [2.0**10, 2.0**-10])
+@pytest.mark.parametrize("algorithm", ["lktd", "sgld", "sghmc"])
+def test_the_unit_of_the_rewards_is_that_of_the_last_layer_alone(algorithm, scale) -> None:
+    one = scaled_chain(algorithm, 1.0, value_scale="estimated")
+    other = scaled_chain(algorithm, scale, value_scale="estimated")
+    bodies = jax.tree.leaves(one["body"]), jax.tree.leaves(other["body"])
+    for mine, theirs in zip(*bodies, strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=2e-2, atol=2e-3)
+    for name in ("w", "b"):
+        head, scaled = one["head"][name], other["head"][name] / scale
+        np.testing.assert_allclose(scaled, head, rtol=2e-2, atol=2e-3 * np.abs(head).max())
+
+
+def test_without_a_scale_the_unit_matters() -> None:
+    one, other = (scaled_chain("sgld", scale)["head"]["w"] for scale in (1.0, 2.0**10))
+    assert not np.allclose(other / 2.0**10, one, rtol=0.2, atol=0.05)
+
+
+def test_a_last_layer_in_units_of_the_values_begins_with_the_first_reward() -> None:
+    """Until then nothing is known of them, and the scale is 1."""
+    network = networks.mlp(3, 2, (8,))
+    sampler = samplers.sgld(
+        measurement.sarsa(network.apply), priors.he(), learning_rate=1e-8,
+        pseudo_population=1e6, observation_sd="estimated", value_scale="estimated",
+        inner_iterations=1,
+    )  # fmt: skip
+    state = sampler.init(network.init(jax.random.key(0)))
+    first = np.asarray(state.params["head"]["w"])
+    nothing = Transition(
+        observation=jnp.ones((4, 3)), action=jnp.zeros(4, int), reward=jnp.zeros(4),
+        discount=jnp.full(4, 0.6), next_observation=jnp.ones((4, 3)),
+        next_action=jnp.zeros(4, int), next_mask=jnp.ones((4, 2), bool),
+    )  # fmt: skip
+    state, _ = sampler.step(jax.random.key(1), state, nothing)
+    np.testing.assert_allclose(state.params["head"]["w"], first, atol=1e-4)
+    paid = nothing._replace(reward=jnp.full(4, 8.0))
+    state, _ = sampler.step(jax.random.key(2), state, paid)
+    forgotten = 1 - 1 / 1_000
+    scale = np.sqrt(4 * 64 / (1 - 0.36) / (4 + 4 * forgotten))
+    np.testing.assert_allclose(state.params["head"]["w"], scale * first, rtol=1e-3, atol=1e-3)

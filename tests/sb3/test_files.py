@@ -76,7 +76,7 @@ def test_the_file_holds_tensors_under_names_that_can_be_read(trained, saved):
     assert tensors["learned.pool.samples.head.b"].shape == (6, 3)
     assert tensors["learned.learner.sampler.updates"] == trained.learner.updates
     assert {"key", "learned.diverged"} <= tensors.keys()
-    assert described["pseudo_population"] == 20_000
+    assert described["pseudo_population"] == "data"
     assert "learner" not in described
 
 

@@ -77,7 +77,7 @@ def test_without_a_seed_two_models_differ():
 
 def test_it_starts_with_the_network_of_valuetracks_own_class():
     observation = np.array([0.1, -0.2, 0.03, 0.4], np.float32)
-    own = vt.LKTD("CartPole-v1", seed=5, hidden=(16,), samples=6)
+    own = vt.LKTD("CartPole-v1", seed=5, hidden=(16,), samples=6, step_size=3e-5)
     model = make(env="CartPole-v1", seed=5)
     np.testing.assert_allclose(  # programs round differently
         model.posterior(observation).latest, own.posterior(observation).latest, rtol=1e-5
@@ -114,6 +114,17 @@ def test_the_target_is_copied_by_the_clock_of_environment_steps():
     model.learn(5, reset_num_timesteps=False)  # at the tenth step a copy, then an update
     assert np.array_equal(arrays(model)[target], learned)
     assert not np.array_equal(arrays(model)[params], learned)
+
+
+@pytest.mark.parametrize("tau", [0.25, 1.0])
+def test_by_default_the_target_moves_after_every_update(tau):
+    model = make(learning_starts=0, train_freq=5, tau=tau)
+    params, target = "learned.learner.sampler.params.head.w", "learned.learner.target.head.w"
+    expected = arrays(model)[target]
+    for _ in range(3):
+        model.learn(5, reset_num_timesteps=False)
+        expected = expected + tau * (arrays(model)[params] - expected)
+        np.testing.assert_allclose(arrays(model)[target], expected, rtol=1e-5, atol=1e-7)
 
 
 def test_with_several_environments_the_clock_counts_their_steps():
@@ -203,8 +214,8 @@ def test_ctrl_c_in_an_update_leaves_a_whole_model(tmp_path, monkeypatch):
     model = make(env="CartPole-v1").learn(40)
     update = model.learner.functions.update
 
-    def pressed(state, batches):
-        result = update(state, batches)
+    def pressed(state, batches, refresh):
+        result = update(state, batches, refresh)
         signal.raise_signal(signal.SIGINT)  # the old state is gone, the new one not yet assigned
         return result
 

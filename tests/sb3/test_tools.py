@@ -103,7 +103,8 @@ def test_images_are_divided_unless_told_otherwise():
     "options", [{"init": "pytorch"}, {"init": "prior"}, {"init": "normal", "init_sd": 2.0}]
 )
 def test_the_first_parameters_are_drawn_as_told(options):
-    mine, own = make(**options), vt.LKTD("CartPole-v1", hidden=(16,), seed=0, **options)
+    step = {"step_size": 3e-5}
+    mine, own = make(**options), vt.LKTD("CartPole-v1", hidden=(16,), seed=0, **options, **step)
     assert not np.array_equal(mine.posterior(np.array(0)).latest, make().posterior(0).latest)
     model, seen = make(env="CartPole-v1", **options), np.array([0.1, -0.2, 0.03, 0.4], np.float32)
     np.testing.assert_allclose(
@@ -112,7 +113,8 @@ def test_the_first_parameters_are_drawn_as_told(options):
 
 
 def test_double_q_learning_and_the_priors_phase_in_change_what_is_learned():
-    common = {"step_size": 1e-3, "prior_narrow_sd": 0.05, "target_update_interval": 1000}
+    common = {"step_size": 1e-3, "target_update_interval": 1000}
+    common |= {"prior_sd": 1.0, "prior_narrow_sd": 0.05}
     changes = [{}, {"double": True}, {"prior_phase_in": 20}]
     plain, double, phased = (
         make(train_freq=1, **common, **change).learn(120) for change in changes
