@@ -144,4 +144,15 @@ def normalised(learner: Learner, which: Bools | None) -> Learner:
     def observe(state: LearnerState, observations: Array, counts: Array) -> LearnerState:
         return state._replace(scale=add(state.scale, observations, counts))
 
-    return learner._replace(init=start, act=act, update=update, values=values, observe=observe)
+    def quantiles(state: LearnerState, observations: Array) -> Array:
+        assert learner.quantiles is not None
+        return learner.quantiles(state, seen(state, observations))
+
+    return learner._replace(
+        init=start,
+        act=act,
+        update=update,
+        values=values,
+        observe=observe,
+        quantiles=quantiles if learner.quantiles is not None else None,
+    )

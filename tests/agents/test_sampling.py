@@ -151,6 +151,7 @@ def test_a_schedule_that_cannot_be_is_refused_in_a_sentence(wrong):
 def test_the_phase_in_of_the_prior_reaches_the_sampler(kind, options_type):
     """With the wide part alone, a mixture is the plain Gaussian; later it is not."""
     common = {"hidden": (4,), "prior_sd": 1.0, "init": "normal", "pseudo_population": 6.0}
+    common |= {"step_size": 5e-5, "inner_iterations": 5, "observation_sd": 1.0}
     narrow = {"prior_narrow_sd": 0.01, "prior_wide_weight": 0.5}
     given = {"plain": {}, "slow": {**narrow, "prior_phase_in": 10**6}, "now": narrow}
     after = {}

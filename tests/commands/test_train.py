@@ -419,7 +419,10 @@ def test_lists_name_what_there_is():
     options = invoke("algos", "lktd").output
     assert "pseudo_population" in options
     assert "how many parameter samples are kept" in options
-    for row in ("│ 20000        │ number > 0 ", "│ [256, 256]   │ [whole number >= 1, ...] "):
+    for row in (
+        '│ "data"       │ number > 0 or data ',
+        "│ [256, 256]   │ [whole number >= 1, ...] ",
+    ):
         assert row in options
     assert "CartPole-v1" in invoke("envs").output
 

@@ -239,7 +239,7 @@ def find_units(
         else:
             variance = observation_sd**2
         ratio, rate = count / population_at(updates), rate_at(updates)
-        if state.guard:
+        if state and state.guard:  # a state made by hand has no units
             rate = rate * state.guard.factor
         if learning_rate is None:
             return Batch(rate, ratio, variance, jnp.inf, rate, variance / count, scale)

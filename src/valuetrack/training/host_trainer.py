@@ -212,7 +212,8 @@ class HostTrainer(Trainer):
             returns = self._per_seed(np.where(ended, self.returns, 0.0))
             self.trace = self.trace.plus(returns=returns, episodes=self._per_seed(ended))
             self.returns[ended] = 0.0
-        self._believe(arrived, choice, last)
+        with np.errstate(over="ignore", invalid="ignore"):  # the values of a seed that diverges
+            self._believe(arrived, choice, last)
         if self.learner.observe is not None:
             self._seen.append((self.observed.observation, arrived.is_transition))
         self.observed, self.action = arrived.current, np.asarray(choice.action)

@@ -14,7 +14,8 @@ kind           what it is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,25 +69,22 @@ def forecasts_of(agent: AnyAgent, observations: Any, member: int) -> dict[str, F
 
 
 def calibrated(agent: AnyAgent, observations: Any, member: int) -> Forecast:
-    """Return the value intervals that an agent gives after ``agent.calibrate()``.
-
-    Those of a seed that could not be calibrated are as they were.
-    """
+    """Return the value intervals that an agent gives after ``agent.calibrate()``."""
     estimate = agent.posterior(observations, member=member)
     low, high = estimate.interval(0.5, "value")
     return of_intervals((low + high) / 2, lambda level: estimate.interval(level, "value"))
 
 
-def calibrate(agent: AnyAgent) -> bool:
-    """Calibrate an agent that can be; return whether it has been."""
-    function = getattr(agent, "calibrate", None)
-    if not callable(function):
-        return False
+def calibrate(agent: AnyAgent, members: Sequence[int]) -> list[int]:
+    """Calibrate an agent; return which of the members are, because their episodes show returns."""
     try:
-        function()
-    except ValueError:  # its episodes do not show what their returns are
-        return False
-    return True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the tables say which seeds are not
+            agent.calibrate()
+    except ValueError:
+        return []
+    each = agent.calibration.members
+    return [member for member in members if each[member] is not None]
 
 
 def _quantiles(estimate: Any) -> Floats | None:
@@ -109,7 +107,8 @@ def _prediction(estimate: Estimate) -> Forecast:
     moved = estimate.samples + (estimate.latest - estimate.mean)
     return Forecast(
         estimate.latest,
-        lambda level: estimate.interval(level, "prediction"),
+        # Also with fewer samples than users may rest an interval on: that is what is measured.
+        lambda level: posterior.prediction_interval(estimate.pool, level, centre=estimate.latest),
         lambda truth: scores.crps_samples(truth, moved),
     )
 

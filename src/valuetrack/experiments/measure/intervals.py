@@ -126,9 +126,8 @@ class IntervalsMeasure(Measure):
         visits = {m: truths.visits(self.agent, m, truth_of[m]) for m in members}
         said = {m: forecasts_of(self.agent, truth_of[m].observations, m) for m in members}
         # At last: it changes what the agent says.
-        if members and calibrate(self.agent):
-            for m in members:
-                said[m]["calibrated"] = calibrated(self.agent, truth_of[m].observations, m)
+        for m in calibrate(self.agent, members) if members else ():
+            said[m]["calibrated"] = calibrated(self.agent, truth_of[m].observations, m)
         for m in members:
             for kind in (kind for kind in KINDS if kind in said[m]):
                 yield m, kind, score(said[m][kind], truth_of[m], visits[m])
