@@ -77,7 +77,7 @@ def test_predict_takes_one_observation_or_many(name):
     assert state is None
     many, _ = agent.predict(STATES, member=1)
     assert many.shape == (12,)
-    q = np.asarray(agent.posterior(STATES, member=1).latest)
+    q = np.asarray(agent.posterior(STATES, member=1).acted_on)
     np.testing.assert_array_equal(many, q.argmax(axis=1))
     masked, _ = agent.predict(STATES, action_mask=[False, True, False, True], member=1)
     np.testing.assert_array_equal(masked, np.array([1, 3])[q[:, [1, 3]].argmax(axis=1)])

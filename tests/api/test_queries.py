@@ -22,12 +22,12 @@ MOST = 9
 @pytest.mark.parametrize("name", ["LKTD", "BootDQN"])
 def test_few_programs_serve_all_batch_sizes(name):
     agent = getattr(vt, name)("CartPole-v1", **SMALL).learn(40)
-    queries = agent._queries
+    queries, acting = agent._queries, agent.actor.queries
     states = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
     for size in range(1, 101):
         agent.predict(states[:size])
         agent.posterior(states[:size])
-    for function in (queries._choose, queries._values, queries._values_of_pool):
+    for function in (acting._choose, queries._values, queries._values_of_pool):
         assert 1 <= function._cache_size() <= MOST
     agent.learn(40)  # the pool fills up, and the same programs serve it
     agent.posterior(states)

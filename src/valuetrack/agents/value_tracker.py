@@ -244,10 +244,12 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         if self.options.of == "q":
             return found
         samples, latest, solve = found.samples[..., 0], found.latest[..., 0], found.solve
+        acted_on = None if found.acted_on is None else found.acted_on[..., 0]
         return dataclasses.replace(
             found,
             samples=samples,
             latest=latest,
+            acted_on=acted_on,
             of="v",
             solve=None if solve is None else lambda: solve().at((..., 0)),
         )
@@ -301,7 +303,7 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         return choose
 
     def _values(self, state: LearnerState, observations: Array) -> Array:
-        return self.learner.values(values_key(), state, observations)[0]
+        return jnp.mean(self.actor.learner.values(values_key(), state, observations), axis=0)
 
     def _check_learning(self, schedule: Reports) -> None:
         self._check_policy()
