@@ -82,7 +82,9 @@ def textbook(learner, state, memory, ridge_of, epsilon=0.0):
     a = now.T @ (now - ahead) + ridge * np.eye(now.shape[1])
     theta = own + np.linalg.solve(a, now.T @ delta)
     residual = memory.reward - (now - ahead) @ theta
-    b = (now * residual[:, None] ** 2).T @ now + sigma2 * ridge * np.eye(now.shape[1])
+    leverage = np.einsum("ni,ij,nj->n", now - ahead, np.linalg.inv(a), now)
+    alone = residual / (1 - leverage)
+    b = (now * alone[:, None] ** 2).T @ now + sigma2 * ridge * np.eye(now.shape[1])
     covariance = np.linalg.inv(a) @ b @ np.linalg.inv(a).T
     asked = np.random.default_rng(9).standard_normal((5, INPUTS)).astype(np.float32)
     every = np.stack([phi(asked, np.eye(ACTIONS)[[c] * 5]) for c in range(ACTIONS)], axis=1)

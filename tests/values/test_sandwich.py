@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from valuetrack.values import sandwich
-from valuetrack.values.equations import Rows, after_step, empty
+from valuetrack.values.equations import Rows, after_step, empty, without_itself
 from valuetrack.values.sandwich import Values
 
 GAMMA = 0.8
@@ -72,7 +72,8 @@ def test_solution_and_covariance_are_the_textbooks(prior_variance):
     a = f.T @ (f - ahead) + ridge * np.eye(3)
     theta = np.linalg.solve(a, f.T @ rows.delta)
     residual = rows.delta - (f - ahead) @ theta
-    b = (f * residual[:, None] ** 2).T @ f + sigma2 * ridge * np.eye(3)
+    leverage = np.einsum("ni,ij,nj->n", f - ahead, np.linalg.inv(a), f)
+    b = (f * (residual / (1 - leverage))[:, None] ** 2).T @ f + sigma2 * ridge * np.eye(3)
     v = np.linalg.inv(a) @ b @ np.linalg.inv(a).T
 
     parts = [Rows(*(part[i : i + 130] for part in rows)) for i in range(0, 500, 130)]
@@ -83,6 +84,64 @@ def test_solution_and_covariance_are_the_textbooks(prior_variance):
     expected = np.sqrt(np.einsum("ni,ij,nj->n", gradients, v, gradients))
     np.testing.assert_allclose(solution.sd(gradients), expected, rtol=1e-4)
     np.testing.assert_allclose(after_step(rows, theta), residual, atol=1e-5)
+
+
+def test_a_transition_is_judged_by_the_others():
+    rows = process(np.random.default_rng(6), 40)
+    j, d = rows.now.astype(float), (rows.now - rows.weights * rows.following).astype(float)
+    a = j.T @ d + 0.1 * np.eye(3)
+    step = np.linalg.solve(a, j.T @ rows.delta)
+    found = without_itself(rows, after_step(rows, step), np.linalg.inv(a))
+    for i in range(40):
+        others = np.delete(np.arange(40), i)
+        alone = np.linalg.solve(
+            j[others].T @ d[others] + 0.1 * np.eye(3), j[others].T @ rows.delta[others]
+        )
+        assert found[i] == pytest.approx(rows.delta[i] - d[i] @ alone, rel=1e-3, abs=1e-4)
+
+
+def averaged(seed, count, times, bias=0.0):
+    """Return the solution from the last ``count`` transitions of a process, and the truth's place.
+
+    The values that it starts from solve the equation of ``times`` as many, and are then moved.
+    """
+    everything = process(np.random.default_rng(seed), count * times)
+    start = sandwich.solve(lambda: [everything], 1, 3, prior_variance=100.0).step + bias
+    memory = Rows(*(part[-count:] for part in everything))
+    memory = memory._replace(delta=after_step(memory, start).astype(np.float32))
+    solution = sandwich.solve(lambda: [memory], 1, 3, prior_variance=100.0, seen=times)
+    return start + solution.step, solution
+
+
+def test_an_average_that_has_arrived_stays_and_counts_all_it_has_seen():
+    sets, times = 400, 4
+    covered, shares, widths = np.zeros(3), [], []
+    for seed in range(sets):
+        centre, solution = averaged(seed, 600, times)
+        low, high = Values(centre, solution.sd(np.eye(3))).interval(0.95)
+        covered += (low < TRUTH) & (high > TRUTH)
+        shares.append(solution.share)
+        widths.append(high - low)
+    whole = [
+        sandwich.solve(lambda seed=seed: [process(np.random.default_rng(seed), 2400)], 1, 3, 100.0)
+        for seed in range(20)
+    ]
+    expected = 2 * 1.96 * np.mean([solution.sd(np.eye(3)) for solution in whole], axis=0)
+    assert np.mean(np.array(shares) == 0) > 0.9
+    np.testing.assert_allclose(np.median(widths, axis=0), expected, rtol=0.1)
+    # Now and then a step of noise is taken, which widens the interval as well.
+    assert (covered / sets > 0.92).all()
+    assert (covered / sets < 0.975).all()
+
+
+def test_an_average_that_lags_behind_goes_to_the_memorys_solution():
+    covered = np.zeros(3)
+    for seed in range(100):
+        centre, solution = averaged(seed, 600, 4, bias=3.0)
+        assert solution.share > 0.9
+        low, high = Values(centre, solution.sd(np.eye(3))).interval(0.95)
+        covered += (low < TRUTH) & (high > TRUTH)
+    assert (covered > 85).all()
 
 
 def test_blocks_are_a_way_to_store_sparse_gradients():

@@ -17,7 +17,7 @@ from valuetrack.training.evaluation import values_key
 from valuetrack.training.trainer import Clock, Trainer
 from valuetrack.training.update import Learned
 from valuetrack.types import NDArray, Transition
-from valuetrack.values import features, sandwich
+from valuetrack.values import features, sandwich, turnover
 from valuetrack.values.equations import Rows
 from valuetrack.values.features import Linearised
 from valuetrack.values.pooling import pooled
@@ -54,6 +54,9 @@ class Source(Protocol):
         ValueError
             If there are none, with what to do.
         """
+
+    def seen(self, index: int, pool: Pool) -> float:
+        """Return from how many times the memory's transitions the mean of a pool was learned."""
 
 
 class TrainerSource:
@@ -99,6 +102,14 @@ class TrainerSource:
                 f"replay=True, let it learn on, {OTHERWISE}"
             )
         return memory
+
+    def seen(self, index: int, pool: Pool) -> float:
+        """Return how much the mean of a pool has seen, in memories."""
+        settings, clock = self.trainer.settings, self.trainer.clock
+        cycles = int(pool.filled) * settings.thinning / settings.updates_per_cycle
+        total = clock.remembered * settings.transitions_per_cycle
+        memory = min(total, settings.ring_capacity)
+        return turnover.seen(cycles * settings.transitions_per_cycle, memory, total)
 
 
 class _Solved(NamedTuple):
@@ -189,8 +200,9 @@ class Solver:
         learned = self.source.member(member)
         state = learned.learner
         acting = state if self.actor is None else self.actor.member(member)
+        seen = 1.0
         if self._of_mean and isinstance(learned.pool, Pool):
-            mean = _mean_of_pool(learned.pool)
+            mean, seen = _mean_of_pool(learned.pool), self.source.seen(member, learned.pool)
             state = state._replace(sampler=state.sampler._replace(params=mean))
         of, epsilon = self._linearisation(state, example), self.source.epsilon
 
@@ -198,7 +210,9 @@ class Solver:
             return features.batches_of_rows(of, state, acting, memory, epsilon)
 
         kept = list(batches()) if 2 * of.k * len(memory.reward) <= KEPT_ROWS else None
-        solution = sandwich.solve(lambda: batches() if kept is None else kept, of.blocks, of.k)
+        solution = sandwich.solve(
+            lambda: batches() if kept is None else kept, of.blocks, of.k, seen=seen
+        )
         return _Solved(self.source.moment, state, solution)
 
     def _values_of(self, known: _Solved, observations: NDArray) -> Values:

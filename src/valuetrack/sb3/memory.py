@@ -10,9 +10,11 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 from valuetrack.api.solving import OTHERWISE
 from valuetrack.learner import Learner
+from valuetrack.posterior import Pool
 from valuetrack.replay import host_transitions
 from valuetrack.training.update import Learned
 from valuetrack.types import NDArray, Transition
+from valuetrack.values import turnover
 
 if TYPE_CHECKING:
     from valuetrack.sb3.base import SamplingAlgorithm
@@ -62,6 +64,16 @@ class ModelSource:
                 f"model.load_replay_buffer, let the model learn on, {OTHERWISE}"
             )
         return _transitions(self.model, buffer)
+
+    def seen(self, index: int, pool: Pool) -> float:
+        """Return how much the mean of a pool has seen, in buffers."""
+        model, buffer = self.model, self.model.replay_buffer
+        if not isinstance(buffer, ReplayBuffer):
+            return 1.0
+        steps_per_update = model.num_timesteps / max(model.learner.updates, 1)
+        window = int(pool.filled) * model.learner.functions.thinning * steps_per_update
+        size = buffer.size() * buffer.n_envs
+        return turnover.seen(window, size, model.num_timesteps if buffer.full else size)
 
 
 def _transitions(model: SamplingAlgorithm, buffer: ReplayBuffer) -> Transition:

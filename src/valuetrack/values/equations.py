@@ -15,6 +15,9 @@ import numpy as np
 
 from valuetrack.types import Floats, Tree
 
+LEAST_REST = 0.05
+"""The least of 1 - h: a transition without which nothing would be known has h = 1."""
+
 
 class Rows(NamedTuple):
     """Transitions as rows of the equation: arrays of JAX where they are made, of NumPy in sums."""
@@ -85,6 +88,42 @@ def after_step(rows: Rows, step: Floats) -> Floats:
     moved = np.sum(rows.now * by_block[rows.block], axis=1)
     ahead = np.sum(rows.weights * (rows.following @ by_block.T), axis=1)
     return np.asarray(rows.delta - moved + ahead)
+
+
+def without_itself(rows: Rows, delta: Floats, inverse: Floats) -> Floats:
+    r"""Return the temporal differences, each at the solution without its own transition.
+
+    By the formula of Sherman and Morrison this is :math:`\delta_i / (1 - h_i)`, with the leverage
+    :math:`h_i = (J_i - \gamma_i J'_i)^\top A^{-1} J_i`. ``delta`` are those at the solution, and
+    ``inverse`` is A's, (p, p).
+    """
+    blocks, k = rows.weights.shape[1], rows.now.shape[1]
+    parts = inverse.reshape(blocks, k, blocks, k)
+    leverage = np.zeros(len(delta), np.float32)
+    for b in range(blocks):
+        mine = np.flatnonzero(rows.block == b)
+        now = rows.now[mine]
+        leverage[mine] += np.sum(now * (now @ parts[b, :, b].T), axis=1)
+        for c in range(blocks):
+            counts = rows.weights[mine, c] != 0
+            some, of_now = mine[counts], now[counts] @ parts[c, :, b].T
+            ahead = rows.weights[some, c, None] * rows.following[some]
+            leverage[some] -= np.sum(ahead * of_now, axis=1)
+    return np.asarray(delta / np.maximum(1 - leverage, LEAST_REST))
+
+
+def some_of(rows: Rows, count: int) -> Rows:
+    """Return evenly spaced ones of the transitions: all if there are few, else at least so many."""
+    every = max(len(rows.delta) // count, 1)
+    return Rows(*(part[::every] for part in rows))
+
+
+def gradients_of(rows: Rows) -> Floats:
+    """Return J, (n, p)."""
+    count, k = rows.now.shape
+    found = np.zeros((count, rows.weights.shape[1], k))
+    found[np.arange(count), rows.block] = rows.now
+    return found.reshape(count, -1)
 
 
 def add_noise(noise: Floats, rows: Rows, delta: Floats) -> None:

@@ -5,11 +5,25 @@ parameter around the agent's own, which has the weight :math:`\rho = \sigma^2 / 
 
 .. math:: A &= \sum_i J_i (J_i - \gamma_i J'_i)^\top + \rho I, \qquad
           \theta^* = \theta + A^{-1} \sum_i J_i \delta_i, \\
-          B &= \sum_i \delta_i^{*2} J_i J_i^\top + \sigma^2 \rho I, \qquad
+          B &= \sum_i \delta_{(i)}^2 J_i J_i^\top + \sigma^2 \rho I, \qquad
           V = A^{-1} B A^{-\top}.
 
-The prior counts in B as data do. Where the memory holds nothing, V is :math:`\tau^2 I`: the value
+:math:`\delta_{(i)}` is the temporal difference at the solution without the i-th transition. What
+was seen once is fitted exactly and would seem to be free of noise; left out, it shows its own. The
+prior counts in B as data do. Where the memory holds nothing, V is :math:`\tau^2 I`: the value
 of a state that was never seen stays the agent's own, and its interval is wide.
+
+The mean of posterior samples has learned from more than the memory holds now: from w times as many
+transitions, of which the memory is a part (:mod:`~valuetrack.values.turnover`). If it solves the
+equation of all of them, then its error has the covariance V / w, and the step
+:math:`A^{-1} \sum J \delta` is noise, of covariance (1 - 1/w) V and independent of that error. How
+large the step is beside this noise says whether the mean has arrived
+(:func:`share_of_step`). A share s of the step is taken, none if it may well be noise:
+
+.. math:: \theta^* = \theta + s A^{-1} \sum_i J_i \delta_i, \qquad
+          \operatorname{Cov} = \left(\tfrac1w + \left(1 - \tfrac1w\right) s\right) V,
+
+with :math:`\rho / w` in place of :math:`\rho`. For w = 1 the whole step is taken.
 
 References
 ----------
@@ -18,6 +32,13 @@ Learning 22. https://doi.org/10.1007/BF00114723
 
 White (1982). Maximum likelihood estimation of misspecified models. Econometrica 50.
 https://doi.org/10.2307/1912526
+
+MacKinnon and White (1985). Some heteroskedasticity-consistent covariance matrix estimators with
+improved finite sample properties. Journal of Econometrics 29.
+https://doi.org/10.1016/0304-4076(85)90158-7
+
+James and Stein (1961). Estimation with quadratic loss. Proceedings of the Fourth Berkeley
+Symposium on Mathematical Statistics and Probability.
 """
 
 from __future__ import annotations
@@ -33,10 +54,29 @@ from scipy import linalg, special
 
 from valuetrack.posterior import Interval
 from valuetrack.types import Floats
-from valuetrack.values.equations import Equations, Rows, add_noise, after_step, empty
+from valuetrack.values.equations import (
+    Equations,
+    Rows,
+    add_noise,
+    after_step,
+    empty,
+    gradients_of,
+    some_of,
+    without_itself,
+)
 
 SMALLEST_NOISE = 1e-6
 """The least root mean square of delta, as a share of that of the values: single precision."""
+PRIOR_SHARE = 0.25
+"""The prior's variance of a typical value, as a share of its square: an sd of half the value."""
+PROBED = 500
+"""At how many transitions, at least, the step is compared with its noise."""
+CHANCE = 0.95
+"""How often a step of pure noise is not taken at all."""
+
+
+Factors = tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]
+"""A matrix as LU."""
 
 
 class Values(NamedTuple):
@@ -71,10 +111,12 @@ class Solution(NamedTuple):
 
     step: Floats
     """theta* - theta, (p,)."""
-    factors: tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]
+    share: float
+    """s, how much of the way to the memory's own solution it goes."""
+    factors: Factors
     """A as LU."""
     noise: Floats
-    """B, (blocks, k, k)."""
+    """B, (blocks, k, k), times what the covariance is of V."""
 
     def covariance(self) -> Floats:
         """Return V, (p, p)."""
@@ -95,7 +137,11 @@ class Solution(NamedTuple):
 
 
 def solve(
-    batches: Callable[[], Iterable[Rows]], blocks: int, k: int, prior_variance: float | None = None
+    batches: Callable[[], Iterable[Rows]],
+    blocks: int,
+    k: int,
+    prior_variance: float | None = None,
+    seen: float = 1.0,
 ) -> Solution:
     r"""Solve the equation over all transitions, which are gone through twice.
 
@@ -106,8 +152,11 @@ def solve(
     blocks, k
         The number of blocks and their size; see :mod:`~valuetrack.values.equations`.
     prior_variance
-        :math:`\tau^2`. By default it gives a typical value the variance
-        :math:`\overline{Q^2}`: :math:`\tau^2 = \overline{Q^2} / \overline{|J|^2}` over the memory.
+        :math:`\tau^2`. By default it gives a typical value the sd of half the value:
+        :math:`\tau^2 = \overline{Q^2} / (4 \overline{|J|^2})` over the memory, with the present
+        values or the solved ones, whichever are larger.
+    seen
+        w, from how many times as many transitions the present values were learned.
 
     Examples
     --------
@@ -118,23 +167,64 @@ def solve(
     >>> rows = Rows(np.zeros(4, int), one, one, 0 * one, reward, reward)
     >>> solution = solve(lambda: [rows], 1, 1, prior_variance=1e9)
     >>> solution.change(np.ones((1, 1))).round(3), solution.sd(np.ones((1, 1))).round(3)
-    (array([2.]), array([0.354]))
+    (array([2.]), array([0.471]))
     """
-    sums = empty(blocks, k)
+    sums, probes = empty(blocks, k), list[Rows]()
     for rows in batches():
         sums = sums.plus(rows)
+        probes.append(some_of(rows, PROBED))
+    probed = some_of(Rows(*map(np.concatenate, zip(*probes, strict=True))), PROBED)
+    gradients = gradients_of(probed)
     noise_variance, ridge = weight_of_prior(sums, prior_variance)
-    left = sums.left
+    factors, step = _factorised(sums, ridge / seen)
+    solved = float(np.mean((probed.value + gradients @ step) ** 2))
+    if prior_variance is None and solved > sums.value / sums.transitions:
+        # The present values are too small to say how large values are.
+        larger = sums._replace(value=sums.transitions * solved)
+        noise_variance, ridge = weight_of_prior(larger, None)
+        factors, step = _factorised(sums, ridge / seen)
+    noise = (noise_variance * ridge / seen) * np.tile(np.eye(k), (blocks, 1, 1))
+    inverse = linalg.lu_solve(factors, np.eye(len(step)), check_finite=False).astype(np.float32)
+    for rows in batches():
+        add_noise(noise, rows, without_itself(rows, after_step(rows, step), inverse))
+    share = share_of_step(Solution(step, 1.0, factors, noise), gradients, seen)
+    scale = 1 / seen + (1 - 1 / seen) * share
+    return Solution(share * step, share, factors, scale * noise)
+
+
+def _factorised(sums: Equations, ridge: float) -> tuple[Factors, Floats]:
+    """Return A as LU, and the step to the solution."""
+    left = sums.left.copy()
     left[np.diag_indices_from(left)] += ridge
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", linalg.LinAlgWarning)  # the values will be NaN
         factors = linalg.lu_factor(left, overwrite_a=True, check_finite=False)
-        step = linalg.lu_solve(factors, sums.right, check_finite=False)
-    noise = np.zeros((blocks, k, k))
-    for rows in batches():
-        add_noise(noise, rows, after_step(rows, step))
-    noise += noise_variance * ridge * np.eye(k)
-    return Solution(step, factors, noise)
+        return factors, linalg.lu_solve(factors, sums.right, check_finite=False)
+
+
+def share_of_step(whole: Solution, gradients: Floats, seen: float) -> float:
+    r"""Return s, the share of the step that is taken.
+
+    With z the change of a value by the whole step over the sd of its noise,
+    :math:`s = \max(0, 1 - q / \overline{z^2})`. The values of neighbours change together, so that
+    :math:`\overline{z^2}` has the law of :math:`\chi^2_\nu / \nu` for a :math:`\nu` far below the
+    number of transitions; it comes from the correlations of the changes, and q is the 95 %
+    quantile. That is shrinkage as by James and Stein, with no step at all where it may be chance.
+    """
+    if seen <= 1:
+        return 1.0
+    sd = whole.sd(gradients)
+    known = sd > 0
+    if not known.any():
+        return 1.0
+    z = whole.change(gradients[known]) / sd[known] / math.sqrt(1 - 1 / seen)
+    x = linalg.lu_solve(whole.factors, gradients[known].T, trans=1, check_finite=False)
+    blocks, k, _ = whole.noise.shape
+    spread = np.matmul(whole.noise, x.reshape(blocks, k, -1)).reshape(x.shape)
+    correlation = x.T @ spread / np.outer(sd[known], sd[known])
+    freedom = len(z) ** 2 / np.sum(correlation**2)
+    threshold = special.chdtri(freedom, 1 - CHANCE) / freedom
+    return float(np.clip(1 - threshold / np.mean(z**2), 0.0, 1.0)) if np.any(z) else 0.0
 
 
 def weight_of_prior(sums: Equations, prior_variance: float | None) -> tuple[float, float]:
@@ -143,5 +233,5 @@ def weight_of_prior(sums: Equations, prior_variance: float | None) -> tuple[floa
         max(total / sums.transitions, 1e-30) for total in (sums.value, sums.gradient)
     )
     noise = max(sums.delta / sums.transitions, SMALLEST_NOISE**2 * value, 1e-30)
-    prior = max(value, noise) / gradient if prior_variance is None else prior_variance
+    prior = PRIOR_SHARE * max(value, noise) / gradient if prior_variance is None else prior_variance
     return noise, noise / prior
