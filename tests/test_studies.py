@@ -30,6 +30,7 @@ FOUND = {
     "sparsity": "sparsity",
     "monitoring": "monitoring",
     "wrong_mask": "wrong-mask",
+    "simulated_truth": "simulated-truth",
 }
 ALL, NONE = (True, True, True, True), (False, False, False, False)
 
@@ -106,6 +107,19 @@ def test_the_page_shows_the_kept_tables():
     ]
     assert len(shown) > 30
     assert [line for line in shown if line not in measured] == []
+
+
+def test_the_variance_of_returns_is_that_of_simulated_ones(monkeypatch):
+    study = run("simulated_truth", monkeypatch, name="simulated_truth")
+    env = IndoorEscape(width=3, height=1, reward_sd=0.5)
+    # From the middle one step, from the west two: 0.25 (1 + 0.81), but for one step back in 200.
+    variance = study.variance_of_returns(env)
+    assert variance[1, EAST] == pytest.approx(0.25)
+    assert variance[0, EAST] == pytest.approx(0.25 * 1.81, rel=0.03)
+    errors = [study.simulated_error(IndoorEscape(), 100, seed)["E"] for seed in range(4)]
+    legal = optimal_q(IndoorEscape()).legal[:, EAST]
+    exact = study.variance_of_returns(IndoorEscape())[legal, EAST].mean() / 100
+    assert np.mean(errors) == pytest.approx(exact, rel=0.25)  # 4 x 90 squares: an se of 7 %
 
 
 PATH = [  # s', a', and the legal actions of s'' by hand: E, N, W, S
