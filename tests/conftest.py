@@ -3,7 +3,8 @@
 ``XLA_FLAGS= make pytest`` compiles as users do, and takes longer. Compiled programs are kept in
 ``.pytest_cache``: what has not changed since the last time is not compiled again.
 
-In the time that remains, a test that calls JAX operation by operation compiles each of them for
+Agents with equal options share their programs, see ``tests/shared_programs.py``. In the time that
+remains, a test that calls JAX operation by operation compiles each of them for
 each shape; inside ``jax.jit`` they are one program.
 """
 
@@ -20,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-SIMPLER_CODE = "--xla_cpu_use_fusion_emitters=false"
-"""Takes half the time to make, and runs a little slower."""
+SIMPLER_CODE = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+"""Takes half the time to make, and runs a little slower; small programs are better not split."""
 UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 """Takes a third of the time to make, and twice as long to run, which here is short."""
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -100,7 +101,9 @@ def forget_programs(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def programs(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> None:
+def programs(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """Compile what is the same in two tests once, whichever process they run in."""
     import jax
 
@@ -114,3 +117,11 @@ def programs(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
     for name, value in {"jax_compilation_cache_dir": str(folder), **KEEP_ALL}.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
+    if os.environ["XLA_FLAGS"] == SIMPLER_CODE:
+        from tests.shared_programs import share
+
+        with pytest.MonkeyPatch.context() as patch:
+            share(patch)
+            yield
+    else:
+        yield
