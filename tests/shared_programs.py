@@ -21,6 +21,7 @@ import jax
 import numpy as np
 import pytest
 
+from valuetrack.agents import value_tracker
 from valuetrack.api import acting, agent, settings
 from valuetrack.api.queries import Queries
 from valuetrack.training.compiled_loop import Loop
@@ -162,6 +163,7 @@ def share(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(agent.Agent, "_make_learner", shared_learner)
     patch.setattr(settings, "settings_of", shared_settings)
+    patch.setattr(value_tracker, "settings_of", shared_settings)
     patch.setattr(agent, "Queries", shared_queries)
     patch.setattr(acting, "Queries", shared_queries)
     patch.setattr(acting, "averaging", shared_average)

@@ -67,13 +67,12 @@ off and bootstraps."""
 @pytest.mark.parametrize(
     "options",
     [
-        {"sampler": "lktd"},
         {"sampler": "lktd", "gradient": "full"},
         {"sampler": "sgld"},
         {"sampler": "sghmc", "step_size": 2e-5},
         ON_POLICY,
     ],
-    ids=["lktd", "full gradient", "sgld", "sghmc", "on-policy"],
+    ids=["full gradient", "sgld", "sghmc", "on-policy"],
 )
 def test_the_known_values_of_the_probes(options):
     steps = 60_000 if options is ON_POLICY else 8_000
