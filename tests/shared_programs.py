@@ -75,7 +75,7 @@ def environment_key(env: Any) -> Hashable:
 
 
 def key_of(thing: Any) -> Hashable:
-    """Return what a program depends on; ``TypeError`` if that is not known."""
+    """Return what a program depends on; where that is not known, nobody else has the key."""
     match thing:
         case types.MethodType():
             return thing.__func__, key_of(thing.__self__)
