@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-SIMPLER_CODE = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-"""Takes half the time to make, and runs a little slower; small programs are better not split."""
+SIMPLER_CODE = "--xla_cpu_use_fusion_emitters=false"
+"""Takes half the time to make, and runs a little slower."""
 UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 """Takes a third of the time to make, and twice as long to run, which here is short."""
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

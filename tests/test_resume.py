@@ -10,15 +10,13 @@ import pytest
 
 from valuetrack.registry import AGENTS, load
 
-STEPS = 2_000
+STEPS = 8_000
 """More than the memory holds, so that it has gone round when the agent is saved."""
 OPTIONS = {
     "hidden": (16,),
     "batch_size": 16,
-    "learning_starts": 400,
-    "replay_capacity": 1_200,
-    "samples": 20,
-    "thinning": 2,
+    "replay_capacity": 5_000,
+    "samples": 50,
     "steps_per_update": 16,
 }
 
