@@ -3,8 +3,7 @@
 ``XLA_FLAGS= make pytest`` compiles as users do, and takes longer. Compiled programs are kept in
 ``.pytest_cache``: what has not changed since the last time is not compiled again.
 
-Agents with equal options share their programs, see ``tests/shared_programs.py``. In the time that
-remains, a test that calls JAX operation by operation compiles each of them for
+In the time that remains, a test that calls JAX operation by operation compiles each of them for
 each shape; inside ``jax.jit`` they are one program.
 """
 
@@ -101,9 +100,7 @@ def forget_programs(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def programs(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
+def programs(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Compile what is the same in two tests once, whichever process they run in."""
     import jax
 
@@ -117,11 +114,3 @@ def programs(
     for name, value in {"jax_compilation_cache_dir": str(folder), **KEEP_ALL}.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)
-    if os.environ["XLA_FLAGS"] == SIMPLER_CODE:
-        from tests.shared_programs import share
-
-        with pytest.MonkeyPatch.context() as patch:
-            share(patch)
-            yield
-    else:
-        yield
