@@ -30,6 +30,8 @@ from valuetrack.types import Transition
 GAMMA = 0.5
 HEADS = 3
 NETWORK = {"hidden": (16,), "init": "normal", "init_sd": 0.3}
+FEW = {"hidden": (8,)}
+"""Filters take time in proportion to the square of the number of parameters."""
 SAMPLING = {
     **NETWORK,
     "form": "sarsa",
@@ -52,19 +54,17 @@ def lktd(**changes):
 
 
 def ktd(**changes):
-    return lambda env: KTD.build(task_of(env), KTDOptions(**NETWORK, **changes))
+    return lambda env: KTD.build(task_of(env), KTDOptions(**{**NETWORK, **FEW}, **changes))
 
 
 def akq(**changes):
-    return lambda env: AKQ.build(task_of(env), AKQOptions(**NETWORK, **changes))
+    return lambda env: AKQ.build(task_of(env), AKQOptions(**{**NETWORK, **FEW}, **changes))
 
 
 AGENTS: dict[str, Callable[..., Learner]] = {
     "lktd": lktd(),
     "lktd-full": lktd(gradient="full"),
-    "lktd-target": lktd(form="q_learning", target_every=5),
-    "lktd-double": lktd(form="q_learning", target_every=5, double=True),
-    "lktd-sarsa-target": lktd(form="sarsa_target", target_every=5),
+    "lktd-target": lktd(form="q_learning", target_every=5, double=True),
     "lktd-expected": lktd(form="expected_sarsa", target_every=5),
     "sgld": lambda env: SGLD.build(task_of(env), SGLDOptions(**SAMPLING)),
     "sghmc": lambda env: SGHMC.build(task_of(env), SGHMCOptions(**{**SAMPLING, "step_size": 2e-5})),
@@ -128,10 +128,9 @@ def test_truncation_bootstraps(name):
     np.testing.assert_allclose(values_of_the_probes(name)[3], 1 / (1 - GAMMA), atol=0.2)
 
 
-@pytest.mark.parametrize("name", ["lktd", "dqn"])
-def test_on_policy_training_finds_the_same_values(name):
+def test_on_policy_training_finds_the_same_values():
     env = Probes()
-    values = _trained_values(env, AGENTS[name](env), jnp.eye(4), on_policy=True)
+    values = _trained_values(env, AGENTS["lktd"](env), jnp.eye(4), on_policy=True)
     np.testing.assert_allclose(values[0], [-1.0, 1.0], atol=0.1)
     np.testing.assert_allclose(values[1:3, 0], [GAMMA, 1.0], atol=0.1)
     np.testing.assert_allclose(values[3], 1 / (1 - GAMMA), atol=0.2)

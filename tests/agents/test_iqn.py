@@ -18,8 +18,8 @@ from valuetrack.types import Array
 
 GAMMA = 0.5
 SMALL = {
-    "hidden": (32, 32),
-    "cosines": 16,
+    "hidden": (16, 16),
+    "cosines": 8,
     "learning_rate": 3e-3,
     "target_every": 10,
     "batch_size": 32,
@@ -42,7 +42,7 @@ class Lottery(Bandit):
 
 
 def test_the_means_are_the_values():
-    agent = IQN(Probes(), seed=1, **SMALL).learn(8_000)
+    agent = IQN(Probes(), seed=1, **SMALL).learn(6_000)
     values = agent.posterior(np.eye(4, dtype=np.float32)).mean
     np.testing.assert_allclose(values[0], [-1.0, 1.0], atol=0.15)  # the bandit
     np.testing.assert_allclose(values[1:3, 0], [GAMMA, 1.0], atol=0.15)  # the corridor
@@ -83,7 +83,7 @@ def test_acting_and_values_draw_their_levels():
 
 def test_a_value_is_the_mean_over_many_levels():
     task = Task((1,), False, 2)
-    options = IQNOptions(hidden=(8,), cosines=8, acting_levels=100_000)
+    options = IQNOptions(hidden=(8,), cosines=8, acting_levels=20_000)
     learner = IQN.build(task, options)
     state = learner.init(rng.key(0))
     _, quantiles = quantile_network(task, options)

@@ -35,6 +35,8 @@ SMALL = {
 OWN = {"bootdqn": {"heads": 3}, "qrdqn": {"quantiles": 4}}
 SAMPLERS = {"lktd", "sgld", "sghmc"}
 EVERY = pytest.mark.parametrize("name", AGENTS)
+KINDS = pytest.mark.parametrize("name", ["lktd", "bootdqn", "iqn", "kova"])
+"""Samples, heads, drawn levels and a filter: for what no algorithm has code of its own for."""
 
 
 def make(name, env=ESCAPE, **changes):
@@ -69,7 +71,7 @@ def test_learning_changes_the_agent_and_nothing_diverges(name):
     assert (first != last).any(axis=(1, 2, 3)).all()
 
 
-@EVERY
+@KINDS
 def test_predict_takes_one_observation_or_many(name):
     agent = trained(name)
     action, state = agent.predict(STATES[0])
@@ -104,7 +106,7 @@ def test_posterior_says_what_it_is(name):
     assert (other.latest != q.latest).any()
 
 
-@EVERY
+@KINDS
 def test_intervals_and_probabilities(name):
     q = trained(name).posterior(STATES)
     credible, prediction = q.interval(0.5, "credible"), q.interval(0.5, "prediction")
@@ -134,7 +136,7 @@ def cells():
     return type(start)(np.arange(12, dtype=np.int32), np.zeros(12, np.int32))
 
 
-@EVERY
+@KINDS
 def test_an_evaluation_plays_greedy_episodes(name):
     agent = trained(name)
     returns = agent.evaluate(3)
@@ -186,7 +188,7 @@ def test_a_file_goes_on_bit_for_bit(name, tmp_path):
     np.testing.assert_array_equal(again.posterior(STATES).samples, whole.posterior(STATES).samples)
 
 
-@EVERY
+@KINDS
 def test_a_file_without_replay_fills_the_memory_first(name, tmp_path):
     agent, path = trained(name), tmp_path / "agent.safetensors"
     agent.save(path, replay=False)
@@ -202,7 +204,7 @@ def test_a_file_without_replay_fills_the_memory_first(name, tmp_path):
     assert (again.posterior(STATES).latest != before).any()
 
 
-@EVERY
+@KINDS
 def test_a_file_of_a_host_environment_goes_on_the_same_way_each_time(name, tmp_path):
     path = tmp_path / "agent.safetensors"
     agent = make(name, Marked, seeds=2).learn(100)

@@ -78,16 +78,23 @@ def test_a_finished_run_is_only_reported_again(run):
     assert (out / "summary.json").read_bytes() == summary
 
 
+@pytest.fixture(scope="module")
+def programs_of_both(tmp_path_factory):
+    """Return a folder for the programs of processes that are stopped, apart from all others."""
+    return tmp_path_factory.mktemp("programs")
+
+
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="Windows has no groups of processes")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_all_processes_stops_them_where_they_can_go_on(number, tmp_path):
+def test_a_signal_to_all_processes_stops_them_where_they_can_go_on(
+    number, programs_of_both, tmp_path
+):
     """A terminal sends Ctrl-C to all of them, and `timeout` SIGTERM."""
     words = ["reproduce", "lktd-settings", "--quick", "--out", str(tmp_path / "run")]
-    programs = tmp_path / "programs"
     with subprocess.Popen(
         [sys.executable, "-m", "valuetrack.cli", *words],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(programs)},
+        env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(programs_of_both)},
     ) as process:  # fmt: skip
         while process.poll() is None and not list(tmp_path.glob("run/units/*/*/progress.jsonl")):
             time.sleep(0.1)  # until a unit is under way

@@ -130,16 +130,16 @@ runs.run(folder, engine=InlineEngine(folder))
 """
 
 
-def test_ten_kills_at_random_moments_change_nothing(whole, small_spec, tmp_path):
+def test_kills_at_random_moments_change_nothing(whole, small_spec, tmp_path):
     path = tmp_path / "killed"
     open_or_create(path, request(small_spec), resume=True)
     rng = random.Random(0)
-    for _ in range(10):
+    for _ in range(4):  # each starts a Python of its own
         process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(path)])
         before = state_of(path)
         deadline = time.monotonic() + 120
         while state_of(path) == before:  # until it has come to writing something
-            assert process.poll() is None, "the run ended before its tenth kill"
+            assert process.poll() is None, "the run ended before its last kill"
             assert time.monotonic() < deadline
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.1))
@@ -160,10 +160,8 @@ def state_of(path: Path) -> set[tuple[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_any_engine_and_number_of_processes_gives_the_same_numbers(
-    whole, small_spec, tmp_path, workers
-):
+def test_two_processes_give_the_same_numbers(whole, small_spec, tmp_path):
+    """One process of its own does too: the test after this one."""
     folder = open_or_create(tmp_path / "run", request(small_spec), resume=True)
     assert planned_units(folder.manifest()) == planned_units(whole.manifest())
     steps: dict[str, int] = {}
@@ -171,7 +169,7 @@ def test_any_engine_and_number_of_processes_gives_the_same_numbers(
     def advance(row: str, count: int) -> None:
         steps[row] = steps.get(row, 0) + count
 
-    assert run(folder, engine=LocalEngine(folder, workers), advance=advance)
+    assert run(folder, engine=LocalEngine(folder, 2), advance=advance)
     assert steps == dict.fromkeys(ROWS, 3 * 1_200)
     assert_same(whole, folder, rtol=1e-4)  # with another number of threads, sums round otherwise
 

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from tests.conftest import as_users_compile
 from tests.samplers.support import exact_filter, linear_batches, mutant, x64
 from tests.samplers.test_memory import network_parts, shapes_in
-from tests.samplers.zoo import KEY, NETWORK, network_params, transitions
+from tests.samplers.zoo import KEY, NETWORK, many_transitions, network_params, transitions
 from valuetrack import samplers
 from valuetrack.checks import linear_gaussian as lg
 from valuetrack.measurement import Measurement, max_sarsa, sarsa
@@ -87,9 +87,9 @@ def test_one_transition_is_the_scalar_formula() -> None:
     mean, v = np.full(P, START), np.full(P, 2.0)
     with x64():
         filter_ = samplers.akq(lg.measurement(), observation_variance=0.3, initial_variance=2.0)
-        state = filter_.init(jnp.asarray(mean))
+        state, step = filter_.init(jnp.asarray(mean)), jax.jit(filter_.step)
         for H, r in linear_batches(20, 1, P):
-            state, _ = filter_.step(KEY, state, (jnp.asarray(H), jnp.asarray(r)))
+            state, _ = step(KEY, state, (jnp.asarray(H), jnp.asarray(r)))
             (J,) = H
             S = 0.3 + sum(v * J**2)
             mean, v = mean + v * J / S * (r[0] - J @ mean), v - (v * J) ** 2 / S
@@ -144,7 +144,7 @@ def test_network_is_linearised_at_the_mean() -> None:
         filter_ = samplers.akq(
             sarsa(NETWORK.apply, "full"), observation_variance=0.4, initial_variance=0.3
         )
-        state, _ = filter_.step(KEY, filter_.init(start), batch)
+        state, _ = jax.jit(filter_.step)(KEY, filter_.init(start), batch)
         linear = [(J, np.asarray(batch.reward - h(mean) + J @ mean))]
         ((expected, covariance),) = exact_filter(
             linear, np.asarray(mean), 0.3 * np.eye(mean.size), observation_variance=0.4
@@ -179,16 +179,21 @@ def test_a_tiny_observation_variance_is_no_danger() -> None:
     assert state.variances[0] < 1e-6
 
 
-@pytest.mark.parametrize("form", [sarsa, max_sarsa])
-@pytest.mark.parametrize("gradient", ["semi", "full"])
-@pytest.mark.parametrize("noise", [{}, {"forgetting": 1e-2}, {"process_variance": 1e-4}], ids=str)
+@pytest.mark.parametrize(
+    ("form", "gradient", "noise"),
+    [
+        (sarsa, "semi", {}),
+        (sarsa, "full", {"forgetting": 1e-2}),
+        (max_sarsa, "semi", {"process_variance": 1e-4}),
+        (max_sarsa, "full", {}),
+    ],
+)
 def test_networks_stay_finite_over_many_updates(
     form: Any, gradient: str, noise: dict[str, float]
 ) -> None:
     measurement: Measurement = form(NETWORK.apply, gradient)
     filter_ = samplers.akq(measurement, observation_variance=1.0, initial_variance=0.1, **noise)
-    batches = [transitions(seed=seed) for seed in range(300)]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
+    stacked = many_transitions(300)
 
     def body(state: Any, batch: Any) -> Any:
         return filter_.step(KEY, state, batch)

@@ -26,6 +26,7 @@ from tests.samplers.zoo import (
     nested_params,
     network_params,
     on_network,
+    one_of_each,
     optimiser,
     transitions,
 )
@@ -87,7 +88,7 @@ def test_info_has_one_structure() -> None:
     assert len({tuple((leaf.shape, leaf.dtype) for leaf in info) for info in infos}) == 1
 
 
-@every_sampler
+@one_of_each
 def test_nested_pytrees_in_double_precision(factory: Factory) -> None:
     with x64():
         sampler = factory(ON_NESTED)
@@ -104,10 +105,9 @@ def test_data_of_higher_precision_does_not_change_the_parameters_dtype(factory: 
     with x64():
         sampler = factory(ON_NESTED)
         state = sampler.init(nested_params(jnp.float32))
-        new, info = jax.jit(sampler.step)(KEY, state, nested_data(jnp.float64))
+        new, _ = jax.eval_shape(sampler.step, KEY, state, nested_data(jnp.float64))
         before, after = (jax.tree.map(lambda x: x.dtype, s) for s in (state, new))
         assert before == after
-        assert info.finite
 
 
 # The filters and the prototype solve linear systems, which there are not in half precision.
@@ -122,12 +122,20 @@ SOLVERS = ("kova", "ktd", "akq", "lktd_proto")
 def test_half_precision_parameters_stay_so(factory: Factory) -> None:
     sampler = factory(ON_NESTED)
     state = sampler.init(nested_params(jnp.bfloat16))
-    new, info = jax.jit(sampler.step)(KEY, state, nested_data(jnp.bfloat16))
+    new, _ = jax.eval_shape(sampler.step, KEY, state, nested_data(jnp.bfloat16))
     assert {leaf.dtype for leaf in jax.tree.leaves(new.params)} == {jnp.dtype(jnp.bfloat16)}
+
+
+@pytest.mark.parametrize("name", ["lktd restart", "sgld", "sghmc carried", "adam"])
+def test_half_precision_is_finite(name: str) -> None:
+    sampler = FACTORIES[name](ON_NESTED)
+    state = sampler.init(nested_params(jnp.bfloat16))
+    new, info = jax.jit(sampler.step)(KEY, state, nested_data(jnp.bfloat16))
     assert info.finite
+    assert not all(same(new.params, state.params))
 
 
-@every_sampler
+@one_of_each
 def test_many_chains_in_one_program(factory: Factory) -> None:
     """A vmap of a scan gives the chains that single calls give, and no two of them alike."""
     sampler = factory(ON_NETWORK)

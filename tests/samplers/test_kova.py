@@ -79,9 +79,9 @@ def test_filter_ends_at_the_posterior_of_all_batches() -> None:
     model = lg.LinearGaussian(H, r, 0.3, np.sqrt(2.0), pseudo_population=len(r))
     with x64():
         filter_ = samplers.kova(lg.measurement(), observation_variance=0.3**2, initial_variance=2.0)
-        state = filter_.init(jnp.zeros(P))
+        state, step = filter_.init(jnp.zeros(P)), jax.jit(filter_.step)
         for batch in batches():
-            state, _ = filter_.step(jax.random.key(0), state, jax.tree.map(jnp.asarray, batch))
+            state, _ = step(jax.random.key(0), state, jax.tree.map(jnp.asarray, batch))
     np.testing.assert_allclose(state.params, lg.posterior(model).mean, rtol=1e-10)
     np.testing.assert_allclose(state.covariance, lg.posterior(model).covariance, rtol=1e-9)
 
@@ -119,8 +119,8 @@ def test_network_is_the_extended_kalman_filter() -> None:
 
 def test_reference_setting_keeps_a_valid_covariance() -> None:
     filter_ = samplers.kova(lg.measurement(), observation_variance=BATCH, forgetting=1e-4)
-    state = filter_.init(jnp.zeros(P))
+    state, step = filter_.init(jnp.zeros(P)), jax.jit(filter_.step)
     for _ in range(20):
         for batch in batches():
-            state, _ = filter_.step(jax.random.key(0), state, jax.tree.map(jnp.asarray, batch))
+            state, _ = step(jax.random.key(0), state, jax.tree.map(jnp.asarray, batch))
     assert np.linalg.eigvalsh(np.asarray(state.covariance, np.float64))[0] > 0

@@ -14,7 +14,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from tests.samplers.support import exact_filter, linear_batches, mutant, x64
-from tests.samplers.zoo import KEY, NETWORK, network_params, transitions
+from tests.samplers.zoo import KEY, NETWORK, many_transitions, network_params, transitions
 from valuetrack import samplers
 from valuetrack.checks import linear_gaussian as lg
 from valuetrack.measurement import Measurement, max_sarsa, sarsa
@@ -131,12 +131,12 @@ def test_curved_model_is_the_textbook_filter(shape: tuple[float, ...]) -> None:
     options = {"alpha": alpha, "beta": beta, "kappa": kappa, "observation_variance": 0.4}
     with x64():
         filter_ = samplers.ktd(CURVED, initial_variance=0.3, **options)
-        state = filter_.init(jnp.linspace(-0.5, 0.5, P))
+        state, step = filter_.init(jnp.linspace(-0.5, 0.5, P)), jax.jit(filter_.step)
         for H, r in linear_batches(4, N, P):
             mean, covariance = textbook_step(
                 np.asarray(state.params), np.asarray(state.factor), H, r, **options
             )
-            state, _ = filter_.step(KEY, state, (jnp.asarray(H), jnp.asarray(r)))
+            state, _ = step(KEY, state, (jnp.asarray(H), jnp.asarray(r)))
             np.testing.assert_allclose(state.params, mean, rtol=1e-7, atol=1e-8)
             np.testing.assert_allclose(
                 state.factor @ state.factor.T, covariance, rtol=1e-7, atol=1e-8
@@ -166,7 +166,7 @@ def test_a_wrong_transform_is_noticed(old: str, new: str) -> None:
         for name, build in (("ours", samplers.ktd), ("wrong", mutant(samplers.ktd, old, new))):
             filter_ = build(CURVED, initial_variance=0.3, **options)
             data = (jnp.asarray(H), jnp.asarray(r))
-            state, _ = filter_.step(KEY, filter_.init(jnp.asarray(start)), data)
+            state, _ = jax.jit(filter_.step)(KEY, filter_.init(jnp.asarray(start)), data)
             found = np.asarray(state.factor @ state.factor.T)
             apart[name] = np.abs(state.params - mean).max() + np.abs(found - covariance).max()
     assert apart["ours"] < 1e-9
@@ -218,12 +218,17 @@ def test_a_tiny_observation_variance_is_no_danger() -> None:
     assert variances.max() < 1e-6
 
 
-@pytest.mark.parametrize("form", [sarsa, max_sarsa])
-@pytest.mark.parametrize("noise", [{}, {"forgetting": 1e-2}, {"process_variance": 1e-4}], ids=str)
+@pytest.mark.parametrize(
+    ("form", "noise"),
+    [
+        (sarsa, {}),
+        (sarsa, {"forgetting": 1e-2}),
+        (max_sarsa, {"process_variance": 1e-4}),
+    ],
+)
 def test_networks_stay_finite_over_many_updates(form: Any, noise: dict[str, float]) -> None:
     filter_ = samplers.ktd(form(NETWORK.apply), observation_variance=0.1, **noise)
-    batches = [transitions(seed=seed) for seed in range(300)]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
+    stacked = many_transitions(300)
 
     def body(state: Any, batch: Any) -> Any:
         return filter_.step(KEY, state, batch)

@@ -89,7 +89,7 @@ def test_update_equals_the_dense_matrices(
         data = (jnp.asarray(MODEL.H, dtype), jnp.asarray(MODEL.r, dtype))
         sampler = build("lktd", MODEL, eps, **options)
         key = jax.random.key(5)
-        state, _ = sampler.step(key, sampler.init(theta), data)
+        state, _ = jax.jit(sampler.step)(key, sampler.init(theta), data)
         like = (theta, data[1], data[1])
         noises = [gaussian_like(k, like) for k in jax.random.split(key, K)]
         noises = jax.tree.map(lambda x: np.asarray(x, np.float64), noises)
@@ -106,7 +106,7 @@ def test_prototype_equals_the_dense_formula(dtype: str, tolerance: float) -> Non
         data = (jnp.asarray(H, dtype), jnp.asarray(r, dtype))
         sampler = build("lktd_prototype", MODEL, eps)
         key = jax.random.key(6)
-        state, _ = sampler.step(key, sampler.init(theta), data)
+        state, _ = jax.jit(sampler.step)(key, sampler.init(theta), data)
         w, v = (np.asarray(x, np.float64) for x in gaussian_like(key, (theta, data[1])))
     R = 2 * MODEL.observation_sd**2 * np.eye(len(r))
     B = eps * np.eye(4)

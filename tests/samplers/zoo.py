@@ -62,6 +62,21 @@ FACTORIES: dict[str, Factory] = {
     "adam": optimiser,
 }
 every_sampler = pytest.mark.parametrize("factory", FACTORIES.values(), ids=FACTORIES)
+ONE_OF_EACH = (
+    "lktd restart",
+    "lktd conditional",
+    "lktd_prototype",
+    "sgld",
+    "sghmc carried",
+    "kova forgetting",
+    "ktd noise",
+    "akq",
+    "adam",
+)
+one_of_each = pytest.mark.parametrize(
+    "factory", [FACTORIES[name] for name in ONE_OF_EACH], ids=ONE_OF_EACH
+)
+"""For what does not depend on how one of them treats its noise or its momentum."""
 every_stochastic = pytest.mark.parametrize("factory", STOCHASTIC.values(), ids=STOCHASTIC)
 
 NETWORK = networks.mlp(2, 3, hidden=(4,), activation="tanh")
@@ -80,6 +95,13 @@ def transitions(n: int = 6, seed: int = 0) -> Transition:
         next_action=jnp.asarray(rng.integers(3, size=n)),
         next_mask=jnp.ones((n, 3), bool),
     )
+
+
+@functools.cache
+def many_transitions(count: int) -> Transition:
+    """Return batches from different seeds, one after the other."""
+    batches = [transitions(seed=seed) for seed in range(count)]
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *batches)
 
 
 def network_params() -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -92,23 +94,25 @@ def test_the_value_is_that_of_the_policy_it_is_of(following):
     assert bool(greedy.follows[0])
 
 
-def make(kind):
-    """Return a trainer that collects greedily and never learns, one environment per seed."""
-    env = Counter if kind == "host" else Pixel((1,), np.float32)
-    inputs = 2 if kind == "host" else 1
+@functools.cache
+def learner_and_settings(inputs):
     network = networks.mlp(inputs, 3, (4,))
     loss = mean_squared_error(q_learning(network.apply))
     learner = build_learner(network, samplers.adam(loss, learning_rate=1e-3), target_every=5)
-    settings = Settings(
+    return learner, Settings(
         exploration=schedules.constant(0.0),
         discount=GAMMA,
         steps_per_update=5,
         replay_capacity=100,
         learning_starts=1_000,
     )
+
+
+def make(kind):
+    """Return a trainer that collects greedily and never learns, one environment per seed."""
     if kind == "host":
-        return HostTrainer(learner, settings, make_vectorised(env, 2), (3, 4))
-    return CompiledTrainer(learner, settings, env, (3, 4))
+        return HostTrainer(*learner_and_settings(2), make_vectorised(Counter, 2), (3, 4))
+    return CompiledTrainer(*learner_and_settings(1), Pixel((1,), np.float32), (3, 4))
 
 
 @pytest.mark.parametrize("kind", ["host", "compiled"])

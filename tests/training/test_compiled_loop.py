@@ -28,7 +28,7 @@ def make_loop(epsilon=0.3, room=6, **changes):
         hidden=(8,),
         init="normal",
         form="sarsa",
-        step_size=changes.pop("step_size", 1e-4),
+        step_size=1e-4,
         pseudo_population=100,
         observation_sd=0.1,
     )
@@ -40,6 +40,7 @@ def make_loop(epsilon=0.3, room=6, **changes):
             "replay_capacity": 50,
             "batch_size": 10,
             "learning_starts": 20,
+            "pool_size": 4,
             **changes,
         },
     )
@@ -149,12 +150,12 @@ def test_a_seed_does_not_depend_on_its_neighbours():
         state = compiled(loop).init_many(jnp.asarray(seeds))
         return compiled(loop).train_many(state, Clock(cycles=4).traced(), 20)[0]
 
-    alone, together = run([3]), run([1, 2, 3, 4])
+    others, together = run([7, 5, 3, 6]), run([1, 2, 3, 4])
     np.testing.assert_array_equal(
-        jax.random.key_data(alone.key)[0], jax.random.key_data(together.key)[2]
+        jax.random.key_data(others.key)[2], jax.random.key_data(together.key)[2]
     )
-    np.testing.assert_array_equal(alone.env.cell[0], together.env.cell[2])
-    np.testing.assert_allclose(alone.values[0], together.values[2], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(others.env.cell[2], together.env.cell[2])
+    np.testing.assert_array_equal(others.values[2], together.values[2])
     for i in range(4):
         for j in range(i):
             assert (together.values[i] != together.values[j]).any()
@@ -163,7 +164,7 @@ def test_a_seed_does_not_depend_on_its_neighbours():
 
 def test_a_seed_that_diverges_is_flagged_and_leaves_the_others_alone():
     loop = make_loop()
-    state = compiled(loop).init_many(jnp.arange(3))
+    state = compiled(loop).init_many(jnp.arange(4))
     learner = state.learned.learner
     broken = jax.tree.map(lambda p: p.at[1].set(jnp.nan), learner.sampler.params)
     learner = learner._replace(sampler=learner.sampler._replace(params=broken))
@@ -171,7 +172,7 @@ def test_a_seed_that_diverges_is_flagged_and_leaves_the_others_alone():
     clock = Clock(cycles=4).traced()
     healthy, _, _ = compiled(loop).train_many(state, clock, 20)
     result, _, _ = compiled(loop).train_many(sick, clock, 20)
-    np.testing.assert_array_equal(result.learned.diverged, [-1, 1, -1])
+    np.testing.assert_array_equal(result.learned.diverged, [-1, 1, -1, -1])
     np.testing.assert_array_equal(result.values[::2], healthy.values[::2])
 
 
@@ -212,14 +213,14 @@ def test_settings_that_do_not_fit_are_refused():
 
 
 def test_several_updates_a_cycle_each_have_a_batch_of_their_own():
-    one, many = make_loop(), make_loop(updates_per_cycle=3)
+    one, many = make_loop(), make_loop(thinning=3, updates_per_cycle=2)
     state, clock = start(many)
     state, clock, _ = compiled(many).collect(state, clock, 3)
     after, later, trace = compiled(many).train(state, clock, 1)
-    assert (int(later.cycles), int(later.updates)) == (4, 3)
-    assert int(after.learned.learner.sampler.updates) == 3
-    values = np.asarray(after.values)[:3]
-    assert len({row.tobytes() for row in values}) == 3  # one entry after each update
+    assert (int(later.cycles), int(later.updates)) == (4, 2)
+    assert int(after.learned.learner.sampler.updates) == 2
+    values = np.asarray(after.values)[:2]
+    assert len({row.tobytes() for row in values}) == 2  # one entry after each update
     assert np.isfinite(trace.squared_residual)
     # The memory is untouched by learning: the same rows as with one update a cycle.
     other, clock = start(one)
@@ -229,9 +230,9 @@ def test_several_updates_a_cycle_each_have_a_batch_of_their_own():
     np.testing.assert_array_equal(other.replay.numbers[:15], after.replay.numbers[:15])
 
 
-@pytest.mark.parametrize("thinning", [1, 3])
-def test_parameter_samples_are_the_last_of_every_few_updates(thinning):
-    loop = make_loop(pool_size=4, thinning=thinning, updates_per_cycle=2)
+def test_parameter_samples_are_the_last_of_every_few_updates():
+    thinning = 3
+    loop = make_loop(thinning=thinning, updates_per_cycle=2)
     state, clock = start(loop)
     state, clock, _ = compiled(loop).collect(state, clock, 3)
     seen = []
@@ -253,7 +254,7 @@ def test_parameter_samples_are_the_last_of_every_few_updates(thinning):
 
 
 def test_samples_weigh_as_much_as_their_step():
-    loop = make_loop(pool_size=4, step_size=1e-4)
+    loop = make_loop()
     state, clock = start(loop)
     state, _, _ = compiled(loop).train(state, clock, 3)
     pool = state.learned.pool

@@ -16,7 +16,7 @@ from valuetrack.training.compiled_trainer import CompiledTrainer
 from valuetrack.training.trainer import Settings, Trace
 
 ENV = IndoorEscape(width=4, height=3, horizon=7)
-SEEDS = (0, 1, 5)
+SEEDS = (0, 5)
 
 
 def make_trainer():
@@ -72,11 +72,11 @@ def test_sums_are_the_same_if_a_run_is_saved_and_resumed(whole):
 
 def test_what_is_summed(whole):
     trace = whole.trace
-    assert trace.cycles.tolist() == [40] * 3
-    assert trace.learning.tolist() == [whole.clock.updates] * 3 == [37] * 3
+    assert trace.cycles.tolist() == [40] * 2
+    assert trace.learning.tolist() == [whole.clock.updates] * 2 == [37] * 2
     assert (trace.episodes >= 40 * 3 // 7 - 1).all()  # the horizon
     assert (trace.reward < trace.returns).all()  # the running episode is not over
-    assert len(np.unique(trace.squared_residual)) == 3  # a seed each
+    assert len(np.unique(trace.squared_residual)) == 2  # a seed each
     returns, loss = trace.means()
     np.testing.assert_allclose(returns, trace.returns / trace.episodes, rtol=1e-6)
     np.testing.assert_allclose(loss, trace.squared_residual / 37, rtol=1e-6)

@@ -38,8 +38,8 @@ def make_trainer(seeds=(0,), envs=None, **changes):
 
 
 @functools.cache
-def build_trainer(seeds, envs=None, env=Counter, epsilon=0.3, step_size=1e-5, **changes):
-    settings = Settings(
+def settings_of(epsilon, **changes):
+    return Settings(
         exploration=schedules.constant(epsilon),
         **{
             "steps_per_update": 5,
@@ -51,7 +51,10 @@ def build_trainer(seeds, envs=None, env=Counter, epsilon=0.3, step_size=1e-5, **
             **changes,
         },
     )
-    envs = envs or make_vectorised(env, len(seeds) * settings.environments)
+
+
+@functools.cache
+def learner_of(task, step_size):
     options = LKTDOptions(
         hidden=(8,),
         init="normal",
@@ -60,8 +63,15 @@ def build_trainer(seeds, envs=None, env=Counter, epsilon=0.3, step_size=1e-5, **
         pseudo_population=100,
         guard=False,
     )
+    return LKTD.build(task, options)
+
+
+@functools.cache
+def build_trainer(seeds, envs=None, env=Counter, epsilon=0.3, step_size=1e-5, **changes):
+    settings = settings_of(epsilon, **changes)
+    envs = envs or make_vectorised(env, len(seeds) * settings.environments)
     task = Task(tuple(envs.encoder.shape), False, envs.num_actions)
-    return HostTrainer(LKTD.build(task, options), settings, envs, seeds)
+    return HostTrainer(learner_of(task, step_size), settings, envs, seeds)
 
 
 def rows(trainer, seed=0):

@@ -66,11 +66,16 @@ class Pixel:
         return jnp.ones(3, bool)
 
 
-def settings(**changes):
-    return Settings(exploration=schedules.constant(0.3), **{**SETTINGS, **changes})
+@functools.cache
+def settings():
+    return Settings(exploration=schedules.constant(0.3), **SETTINGS)
 
 
-def learner(network):
+@functools.cache
+def learner(kind="mlp", inputs=2):
+    network = networks.mlp(inputs, 3, (8,))
+    if kind == "cnn":
+        network = networks.cnn((3, 3, 1), 3, convolutions=((4, 2, 1),), hidden=(8,))
     chain = samplers.lktd(
         sarsa(network.apply),
         priors.gaussian(1.0),
@@ -82,9 +87,8 @@ def learner(network):
 
 
 def pixels(seeds=(0,), dtype=np.uint8, shape=(3, 3, 1)):
-    network = networks.cnn((3, 3, 1), 3, convolutions=((4, 2, 1),), hidden=(8,))
-    network = network if len(shape) == 3 else networks.mlp(1, 3, (8,))
-    return CompiledTrainer(learner(network), settings(), Pixel(shape, dtype), seeds)
+    of = learner("cnn") if len(shape) == 3 else learner(inputs=1)
+    return CompiledTrainer(of, settings(), Pixel(shape, dtype), seeds)
 
 
 class Twin(NamedTuple):
@@ -117,12 +121,12 @@ def compiled(seeds=(0, 1)) -> Trainer:
 
 @functools.cache
 def build_compiled(seeds) -> Trainer:
-    return CompiledTrainer(learner(networks.mlp(2, 3, (8,))), settings(), Twin(), seeds)
+    return CompiledTrainer(learner(), settings(), Twin(), seeds)
 
 
 def host(seeds=(0, 1)) -> Trainer:
     envs = make_vectorised(Counter, len(seeds))
-    return HostTrainer(learner(networks.mlp(2, 3, (8,))), settings(), envs, seeds)
+    return HostTrainer(learner(), settings(), envs, seeds)
 
 
 BOTH = {"compiled": compiled, "host": host}
