@@ -144,9 +144,9 @@ def optimal_values(table: TransitionTable, discount: float) -> Values:
         chosen = np.where(improves, np.argmax(q, axis=1), chosen)
 
 
-def _reward_functions(env: gymnasium.Env[Any, Any]) -> list[Callable[[float], float]]:
+def _reward_functions(env: gymnasium.Env[Any, Any]) -> list[Callable[[Any], Any]]:
     """Return what wrappers around an environment make of a reward, the innermost first."""
-    found = []
+    found: list[Callable[[Any], Any]] = []
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, TransformReward):
             found.append(env.func)

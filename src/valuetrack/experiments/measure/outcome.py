@@ -12,6 +12,7 @@ import time
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.options import Count
@@ -21,7 +22,7 @@ from valuetrack.experiments.measure.curves import CurvesMeasure, CurvesOptions, 
 from valuetrack.experiments.spec import Row
 from valuetrack.io.arrays import Arrays
 from valuetrack.io.run_folder import Columns
-from valuetrack.types import Floats, Json
+from valuetrack.types import Bools, Floats, Json, NDArray
 
 __all__ = ["OutcomeMeasure", "OutcomeOptions", "plan_points"]
 
@@ -46,7 +47,7 @@ class OutcomeOptions(CurvesOptions):
     points: Count = 20
     episodes: Count = 10
     final_episodes: Count = 100
-    final_episodes_in: dict[str, Count] = {}
+    final_episodes_in: dict[str, Count] = Field(default_factory=dict)
 
 
 class OutcomeMeasure(CurvesMeasure):
@@ -65,6 +66,12 @@ class OutcomeMeasure(CurvesMeasure):
         record = super().look(index)
         self.seconds += time.monotonic() - began
         return record
+
+    def noted(self, returns: NDArray, diverged: Bools) -> Columns:
+        """Write down the best return so far; diverged seeds have none to add."""
+        count = len(self.agent.seeds)
+        before = self.records.columns.get("best_return", np.full(count, np.nan))[-count:]
+        return {"best_return": np.fmax(before, np.where(diverged, np.nan, returns))}
 
     def tables(self) -> dict[str, Columns]:
         """Return the points, and for each seed what came of it; NaN where there is no truth."""
