@@ -106,7 +106,7 @@ def _by_algorithm(row: OutcomeRow) -> int:
 
 def is_variation(rows: tuple[OutcomeRow, ...]) -> bool:
     """Return whether rows have rewards in other units, or other networks."""
-    return any(row.entry.env == CHANGED_REWARDS_ID or row.entry.options for row in rows)
+    return any(row.entry.env == CHANGED_REWARDS_ID or row.task.endswith(NETWORKS) for row in rows)
 
 
 def load(folder: RunFolder, manifest: Manifest) -> OutcomeRun:

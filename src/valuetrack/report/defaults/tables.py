@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from valuetrack.envs.gym.rewards import CHANGED_REWARDS_ID
 from valuetrack.report.control.data import Task
-from valuetrack.report.defaults.data import OutcomeRow, OutcomeRun, is_variation
+from valuetrack.report.defaults.data import OutcomeRow, OutcomeRun
 from valuetrack.report.honest_values.tables import short
 from valuetrack.report.run_data import diverged_notes, planned, unfinished_notes
 from valuetrack.report.statistics import LEVEL, RESAMPLES, SeedStatistics
@@ -91,7 +92,7 @@ def task_table(run: OutcomeRun, task: Task) -> Table:
 
 def units_table(run: OutcomeRun) -> list[Table]:
     """Put tasks with rewards in other units side by side; no table if there are none."""
-    rows = [row for row in run.rows if not row.entry.options and is_variation((row,))]
+    rows = [row for row in run.rows if row.entry.env == CHANGED_REWARDS_ID]
     bases = dict.fromkeys(row.task.split("-")[0] for row in rows)
     lines = [
         row
