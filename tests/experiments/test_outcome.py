@@ -22,10 +22,11 @@ from valuetrack.io.errors import StoreError
 from valuetrack.registry import AGENTS
 from valuetrack.report import write_report
 from valuetrack.report.defaults import USUAL_STEPS
-from valuetrack.report.defaults.claims import compared, same, value_range
+from valuetrack.report.defaults.claims import compared, default_claims, same, value_range
 from valuetrack.report.defaults.data import load as load_run
 from valuetrack.report.defaults.sb3 import FILE
 from valuetrack.report.defaults.tables import summary_table
+from valuetrack.report.defaults.units import comparable
 from valuetrack.report.run_data import read_manifest
 from valuetrack.report.statistics import seed_statistics
 from valuetrack.report.table import Best, to_html, to_markdown
@@ -199,6 +200,21 @@ def test_the_largest_mean_of_a_task_stands_out(with_sb3):
     assert [cell for cell in line if isinstance(cell, Best)] == ["3.00 ± 1.00"]
     assert "**3.00 ± 1.00**" in to_markdown(table)
     assert "<strong>3.00 ± 1.00</strong>" in to_html(table)
+
+
+def test_rewards_in_other_units_are_compared_in_the_usual_ones(whole):
+    run = load_run(whole, read_manifest(whole))
+    found = [(row.id, divisor) for row, divisor in comparable(run, "frozenlake")]
+    assert found == [("frozenlake-lktd", 1.0), ("frozenlake-times-1000-lktd", 1000.0)]
+    row = run.row("frozenlake-times-1000-lktd")
+    points = whole.table("points")
+    mine = (points["row"] == row.id) & (points["seed"] == 5)
+    curve = points["evaluation_return"][mine].mean()
+    assert row.outcomes["curve_return"][5] == pytest.approx(curve)
+    own = column(whole, row.id, "value_rmse").mean()
+    assert row.over(row.scale, "value_rmse")["mean"] == pytest.approx(own / 1000)
+    statements = [claim.statement for claim in default_claims(run)]
+    assert sum(text.startswith("frozenlake-times-1000: LKTD's") for text in statements) == 2
 
 
 def test_a_file_of_sb3_that_is_none_is_refused(whole):

@@ -30,10 +30,9 @@ def make_report(folder: RunFolder, manifest: Manifest) -> Report:
     steps = _steps(run)
 
     def draw() -> Figures:
-        from valuetrack.report.control.figures import task_figure  # noqa: PLC0415 - an extra
+        from valuetrack.report.defaults.figures import figures  # noqa: PLC0415 - an extra
 
-        for task in run.tasks:
-            yield f"returns-{task.key}", f"Returns on {task.env}", task_figure(task)
+        return figures(run)
 
     return Report(
         manifest=manifest,

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from valuetrack.report.defaults.data import NETWORKS, OutcomeRow, OutcomeRun
+from valuetrack.report.defaults.data import DEFAULT_NETWORK, NETWORKS, OutcomeRow, OutcomeRun
 from valuetrack.report.defaults.tables import mean_se
+from valuetrack.report.defaults.units import BASES, comparable
 from valuetrack.report.honest_values.tables import short
 from valuetrack.report.statistics import Claim, SeedStatistics, welch
 
@@ -28,8 +29,8 @@ def default_claims(run: OutcomeRun) -> list[Claim]:
         _none_diverges(run),
         *(_reaches(run, name, goal) for name, goal in GOALS.items()),
         *(claim for name in names for claim in _values(run, name)),
-        *(claim for base in ("frozenlake", "cartpole") for claim in _units(run, base)),
-        *(claim for base in ("frozenlake", "cartpole") for claim in _networks(run, base)),
+        *(claim for base in BASES for claim in _units(run, base)),
+        *(claim for base in BASES for claim in _networks(run, base)),
     ]
 
 
@@ -140,16 +141,14 @@ def value_range(rows: tuple[OutcomeRow, ...]) -> float:
 
 def _units(run: OutcomeRun, base: str) -> list[Claim]:
     """Claim that rewards in other units change nothing, where they do not change the task."""
-    usual = run.row(f"{base}-lktd")
-    divisors = {"times-1000": 1000.0, "over-1000": 0.001}
-    if base == "cartpole":
-        divisors["plus-10"] = 11.0  # of every step, instead of 1
-    claims = []
-    for name, divisor in divisors.items():
-        row = run.row(f"{base}-{name}-lktd")
-        if row is not None and usual is not None:
-            statement = f"{row.task}: LKTD's final return, in units, that of {base}"
-            claims.append(same(statement, row.over(divisor), usual.numbers["final_return"]))
+    rows = list(comparable(run, base))
+    if not rows or rows[0][0].task != base:
+        return []
+    usual, claims = rows[0][0], []
+    for row, divisor in rows[1:]:
+        for name, words in (("final_return", "final return"), ("curve_return", "learning curve")):
+            statement = f"{row.task}: LKTD's {words} that of {base}, in its units"
+            claims.append(same(statement, row.over(divisor, name), usual.numbers[name]))
     return claims
 
 
@@ -171,7 +170,7 @@ def _networks(run: OutcomeRun, base: str) -> list[Claim]:
     theirs = usual.numbers["final_return"]
     return [
         compared(
-            f"{base}: {row.label} at least 256-256, within the noise",
+            f"{base}: {row.label} at least {DEFAULT_NETWORK}, within the noise",
             row.numbers["final_return"],
             theirs,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,7 @@ _OPTIONAL = ("best_value", "halvings", "looking_seconds")
 """Columns that SB3's rows lack."""
 NETWORKS = "networks"
 """What the names of tasks end with whose rows differ in their networks."""
+DEFAULT_NETWORK = "256-256"
 COMPARED = ("lktd", "dqn")
 """The algorithms whose networks are varied."""
 
@@ -38,7 +39,8 @@ class OutcomeRow(ControlRow):
     outcomes
         What came of each seed that did not diverge: a name -> seed -> its number, NaN where
         nothing is known. Besides the columns of the tables there are ``value_error``, the value at
-        the start minus what came of it, and ``seconds`` per 1,000 steps of training.
+        the start minus what came of it, ``curve_return``, the mean greedy return over the points
+        of the training, and ``seconds`` per 1,000 steps of training.
     """
 
     outcomes: Mapping[str, Mapping[int, float]] = field(compare=False)
@@ -53,11 +55,6 @@ class OutcomeRow(ControlRow):
     def scale(self) -> float:
         """What rewards are multiplied by."""
         return float(self.entry.env_options.get("scale", 1.0))
-
-    @property
-    def shift(self) -> float:
-        """What is added to rewards."""
-        return float(self.entry.env_options.get("shift", 0.0))
 
     @cached_property
     def numbers(self) -> dict[str, SeedStatistics]:
@@ -85,7 +82,9 @@ class OutcomeRun:
         base = task.removesuffix(f"-{NETWORKS}")
         usual = [row for row in self.rows if row.task == base and row.algorithm in COMPARED]
         own = [row for row in self.rows if row.task == task]
-        return tuple(own if base == task else sorted([*usual, *own], key=_by_algorithm))
+        if base == task:
+            return tuple(own)
+        return tuple(sorted([*map(_with_network, usual), *own], key=_by_algorithm))
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -100,13 +99,24 @@ class OutcomeRun:
         return tuple(task for task in self.tasks if not is_variation(self.rows_of(task.env)))
 
 
+def _with_network(row: OutcomeRow) -> OutcomeRow:
+    """Return a row of the default network with that in its name."""
+    label = f"{row.label}, {DEFAULT_NETWORK}"
+    return replace(row, entry=row.entry.model_copy(update={"label": label}))
+
+
 def _by_algorithm(row: OutcomeRow) -> int:
     return COMPARED.index(row.algorithm)
 
 
+def is_in_units(row: OutcomeRow) -> bool:
+    """Return whether a row has rewards in other units."""
+    return row.entry.env == CHANGED_REWARDS_ID
+
+
 def is_variation(rows: tuple[OutcomeRow, ...]) -> bool:
     """Return whether rows have rewards in other units, or other networks."""
-    return any(row.entry.env == CHANGED_REWARDS_ID or row.task.endswith(NETWORKS) for row in rows)
+    return any(is_in_units(row) or row.task.endswith(NETWORKS) for row in rows)
 
 
 def load(folder: RunFolder, manifest: Manifest) -> OutcomeRun:
@@ -141,6 +151,8 @@ def _row(row: Row, seeds: Columns, points: Columns) -> OutcomeRow:
     }
     outcomes = {name: {seed: by_seed[seed] for seed in row.used} for name, by_seed in found.items()}
     curves = curves_of(points, list(row.used))
+    returns = curves["evaluation_return"].mean(axis=1).tolist() if curves else []
+    outcomes["curve_return"] = dict(zip(row.used, returns, strict=bool(curves)))
     return OutcomeRow(**vars(row), best={}, curves=curves, outcomes=outcomes)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from valuetrack.envs.gym.rewards import CHANGED_REWARDS_ID
 from valuetrack.report.control.data import Task
-from valuetrack.report.defaults.data import OutcomeRow, OutcomeRun
+from valuetrack.report.defaults.data import OutcomeRow, OutcomeRun, is_in_units
 from valuetrack.report.honest_values.tables import short
 from valuetrack.report.run_data import diverged_notes, planned, unfinished_notes
 from valuetrack.report.statistics import LEVEL, RESAMPLES, SeedStatistics
@@ -32,10 +31,10 @@ _COLUMNS = (
     "evaluations left out. Seeds are the unit of every standard error and interval.",
 )
 _UNITS = (
-    "Returns, values and errors are divided by the scale of the rewards. A shift changes the task "
-    "where episodes may end: the best policy is another one, and returns compare within a task "
-    "only. Of the best: the exact value of the policy where episodes begin, and of the best policy "
-    "there, known where the world is a table."
+    "Returns, values and errors are divided by the scale of the rewards. All points: the mean over "
+    "the learning curve. A shift changes the task where episodes may end: the best policy is "
+    "another one, and returns compare within a task only. Exact value: of its policy and of the "
+    "best one where episodes begin, known where the world is a table."
 )
 
 
@@ -92,7 +91,7 @@ def task_table(run: OutcomeRun, task: Task) -> Table:
 
 def units_table(run: OutcomeRun) -> list[Table]:
     """Put tasks with rewards in other units side by side; no table if there are none."""
-    rows = [row for row in run.rows if row.entry.env == CHANGED_REWARDS_ID]
+    rows = [row for row in run.rows if is_in_units(row)]
     bases = dict.fromkeys(row.task.split("-")[0] for row in rows)
     lines = [
         row
@@ -105,7 +104,8 @@ def units_table(run: OutcomeRun) -> list[Table]:
         Column("task", words=True): lambda row: row.task,
         Column("algorithm", words=True): lambda row: row.label,
         Column("seeds"): lambda row: str(len(row.seeds)),
-        Column("final return"): in_units("final_return"),
+        Column("final", "greedy return"): in_units("final_return"),
+        Column("all points", "greedy return"): in_units("curve_return"),
         Column("RMSE, mean"): in_units("value_rmse"),
         Column("at the start"): in_units("value_error"),
         Column("its policy", "exact value"): in_units("policy_value"),
