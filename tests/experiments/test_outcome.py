@@ -270,3 +270,8 @@ def test_rows_have_the_steps_that_the_report_takes_for_usual():
 def test_the_long_episodes_are_those_of_tasks_in_the_file():
     spec = load("defaults")
     assert set(options_of(spec).final_episodes_in) <= {row.env for row in spec.rows}
+
+
+def test_a_first_look_has_rows_of_the_file():
+    spec = load("defaults")
+    assert set(spec.quick.rows) <= {row.id for row in spec.rows}
