@@ -21,6 +21,7 @@ import gymnasium
 from valuetrack.envs.acrobot import Acrobot, AcrobotState
 from valuetrack.envs.base import Environment, ObservationSpec, Step, TimedTask
 from valuetrack.envs.cartpole import CartPole, CartPoleState
+from valuetrack.envs.gym.rewards import CHANGED_REWARDS_ID
 from valuetrack.envs.indoor_escape import (
     ESCAPE_ID,
     EscapeState,
@@ -37,8 +38,10 @@ from valuetrack.envs.registry import IN_JAX, find, ids_in_jax, register
 # Registering an id twice warns, and a reload of this module passes here again.
 if ESCAPE_ID not in gymnasium.registry:
     gymnasium.register(ESCAPE_ID, entry_point="valuetrack.envs.gym.indoor_escape:IndoorEscapeEnv")
+    gymnasium.register(CHANGED_REWARDS_ID, entry_point="valuetrack.envs.gym.rewards:make")
 
 __all__ = [
+    "CHANGED_REWARDS_ID",
     "ESCAPE_ID",
     "IN_JAX",
     "Acrobot",

@@ -10,7 +10,7 @@ import numpy as np
 
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.pieces import run_pieces
-from valuetrack.experiments.measure import build_measure
+from valuetrack.experiments.measure import build_measure, pool_options
 from valuetrack.experiments.measure.base import below, placed_below
 from valuetrack.experiments.spec import Experiment
 from valuetrack.io.run_folder import RunFolder, StoreError
@@ -65,7 +65,7 @@ class UnitRun:
     ) -> None:
         self.unit, self.folder, self.place = unit, folder, (unit.row, unit.name)
         row = spec.row(unit.row)
-        options = {"samples": 1, **row.options}  # a measure has its own pool, of values
+        options = {**pool_options(spec), **row.options}
         with limited_to(1):  # wherever it runs, so that a unit has the same bits everywhere
             self.agent: AnyAgent = kind_of(row.algorithm)(
                 row.env,

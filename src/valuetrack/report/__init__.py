@@ -1,8 +1,8 @@
 """Tables, figures and the page of a run, made from its folder and nothing else.
 
 Each experiment has a module that turns a run into a `Report`: `indoor_escape` compares it with
-the paper's tables, `control` compares algorithms, or settings of one, on control tasks, and
-`honest_values` compares intervals with the truth.
+the paper's tables, `control` compares algorithms, or settings of one, on control tasks,
+`honest_values` compares intervals with the truth, and `defaults` what users get without options.
 
 Examples
 --------
@@ -27,7 +27,7 @@ from rich.console import Console
 from valuetrack.io.atomic import write_atomically
 from valuetrack.io.manifest import Manifest
 from valuetrack.io.run_folder import RunFolder, StoreError
-from valuetrack.report import control, honest_values, indoor_escape
+from valuetrack.report import control, defaults, honest_values, indoor_escape
 from valuetrack.report.page import Report, page
 from valuetrack.report.run_data import read_manifest
 from valuetrack.report.style import Drawing, drawings
@@ -49,6 +49,7 @@ _REPORTS: Mapping[str, Callable[[RunFolder, Manifest], Report]] = {
     "lktd-settings": partial(control.make_report, claims_of=control.settings_claims),
     "lktd-forms": partial(control.make_report, claims_of=control.settings_claims),
     "honest-values": honest_values.make_report,
+    "defaults": defaults.make_report,
 }
 """The experiment's name -> what makes its report."""
 

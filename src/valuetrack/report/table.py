@@ -23,6 +23,12 @@ _STYLES = {YES: "green", NO: "red"}
 _CLASSES = {YES: "yes", NO: "no"}
 
 
+class Best(str):
+    """A cell that stands out, for it is the best of its line or column."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Column:
     """A column's title, the group it belongs to, and whether it holds words or numbers."""
@@ -83,8 +89,12 @@ def _rich_part(table: Table) -> RichTable:
         title = f"{column.group}\n{column.title}" if column.group else column.title
         shown.add_column(Text(title), justify="left" if column.words else "right", vertical="top")
     for line in table.lines:
-        shown.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in line))
+        shown.add_row(*(Text(cell, style=_style(cell)) for cell in line))
     return shown
+
+
+def _style(cell: str) -> str:
+    return "bold" if isinstance(cell, Best) else _STYLES.get(cell, "")
 
 
 def _natural_width(table: Table) -> int:
@@ -111,11 +121,16 @@ def to_markdown(table: Table) -> str:
     """Return a table as GitHub's Markdown, under a heading of the third level."""
     head = [_escape_markdown(f"{column.group} {column.title}") for column in table.columns]
     rule = [":--" if column.words else "--:" for column in table.columns]
-    body = [[_escape_markdown(cell) for cell in line] for line in table.lines]
+    body = [[_markdown_cell(cell) for cell in line] for line in table.lines]
     lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *body)]
     notes = [f"- {_escape_markdown(note)}" for note in table.notes]
     parts = [f"### {_escape_markdown(table.title)}", "\n".join(lines), "\n".join(notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _markdown_cell(cell: str) -> str:
+    text = _escape_markdown(cell)
+    return f"**{text}**" if isinstance(cell, Best) else text
 
 
 def to_html(table: Table, level: int = 3) -> str:
@@ -152,9 +167,13 @@ def _cells(columns: Sequence[Column], line: Sequence[str]) -> str:
     return "".join(
         f'<td class="{_CLASSES[cell]}">{cell}</td>'
         if cell in _CLASSES
-        else f"<td{_word_class(column)}>{escape(cell)}</td>"
+        else f"<td{_word_class(column)}>{_html_cell(cell)}</td>"
         for column, cell in zip(columns, line, strict=True)
     )
+
+
+def _html_cell(cell: str) -> str:
+    return f"<strong>{escape(cell)}</strong>" if isinstance(cell, Best) else escape(cell)
 
 
 def _word_class(column: Column) -> str:

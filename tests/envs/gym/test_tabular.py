@@ -6,7 +6,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-from valuetrack.envs.gym.tabular import has_table, table_values, transition_table
+from valuetrack.envs import CHANGED_REWARDS_ID
+from valuetrack.envs.gym.tabular import (
+    has_table,
+    optimal_values,
+    table_values,
+    transition_table,
+)
 
 
 def iterated(env, policy, discount, sweeps=2_000):
@@ -72,3 +78,28 @@ def test_what_has_no_table_or_no_policy_is_refused():
         table_values(table, np.zeros((16, 4)), 0.9)
     with pytest.raises(ValueError, match=r"\[0, 1\), but is 1"):
         table_values(table, np.full((16, 4), 0.25), 1.0)
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CliffWalking-v1"])
+def test_the_best_values_satisfy_bellmans_equation_of_optimality(env_id):
+    table = transition_table(gymnasium.make(env_id))
+    q = optimal_values(table, 0.95)
+    v = np.where(table.legal.any(axis=1), np.where(table.legal, q, -np.inf).max(axis=1), 0.0)
+    wanted = table.reward + 0.95 * (table.following @ v).reshape(q.shape)
+    np.testing.assert_allclose(q[table.legal], wanted[table.legal], atol=1e-8)
+    assert table.starts.sum() == pytest.approx(1.0)
+
+
+def test_rewards_in_other_units_are_those_of_the_table():
+    plain = gymnasium.make("FrozenLake-v1")
+    changed = gymnasium.make(CHANGED_REWARDS_ID, of="FrozenLake-v1", scale=1000.0, shift=-10.0)
+    wanted = 1000.0 * transition_table(plain).reward - 10.0
+    np.testing.assert_allclose(transition_table(changed).reward, wanted)
+    changed.reset(seed=0)
+    assert changed.step(0)[1] == -10.0
+    assert changed.spec.max_episode_steps == plain.spec.max_episode_steps
+
+
+def test_an_id_with_a_module_is_not_made_under_changed_rewards():
+    with pytest.raises(ValueError, match="imports nothing"):
+        gymnasium.make(CHANGED_REWARDS_ID, of="os:CartPole-v1")

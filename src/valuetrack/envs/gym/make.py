@@ -47,7 +47,7 @@ def make_vectorised(
 
 def _make(env: str | Callable[[], object], options: Json) -> gymnasium.Env[Any, Any]:
     if isinstance(env, str):
-        return _make_by_id(env, options)
+        return make_by_id(env, options)
     if not callable(env):
         raise TypeError(
             "An environment is an id, a Gymnasium environment, a vector environment or a "
@@ -68,7 +68,7 @@ def _make(env: str | Callable[[], object], options: Json) -> gymnasium.Env[Any, 
     return made
 
 
-def _make_by_id(env: str, options: Json) -> gymnasium.Env[Any, Any]:
+def make_by_id(env: str, options: Json) -> gymnasium.Env[Any, Any]:
     """Make an environment that is registered; nothing is imported for that.
 
     Gymnasium would import the module of ``module:Id-v0``, but an id may come from a file, which

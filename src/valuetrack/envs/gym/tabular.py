@@ -6,12 +6,14 @@ state, reward, whether it terminates). A time limit plays no part: truncation bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.wrappers import TransformReward
 from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import spsolve
@@ -19,6 +21,9 @@ from scipy.sparse.linalg import spsolve
 from valuetrack.types import Bools
 
 Values = npt.NDArray[np.float64]
+
+TIE = 1e-9
+"""Values that differ by less count as the same."""
 
 
 class TransitionTable(NamedTuple):
@@ -33,11 +38,14 @@ class TransitionTable(NamedTuple):
         The expected reward, (states, actions).
     legal
         Which actions are, (states, actions): none in a state that no episode can act in.
+    starts
+        The probability that an episode begins there, (states,).
     """
 
     following: sparse.csr_matrix
     reward: Values
     legal: Bools
+    starts: Values
 
 
 def has_table(env: gymnasium.Env[Any, Any]) -> bool:
@@ -46,7 +54,7 @@ def has_table(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 def transition_table(env: gymnasium.Env[Any, Any]) -> TransitionTable:
-    """Read the transition table of an environment.
+    """Read the transition table of an environment; ``TransformReward`` around it counts.
 
     Examples
     --------
@@ -58,8 +66,9 @@ def transition_table(env: gymnasium.Env[Any, Any]) -> TransitionTable:
     states, actions = len(told.P), len(told.P[0])
     pairs, nexts, chances = [], [], []
     reward = np.zeros(states * actions)
+    changed = _reward_functions(env)
     for pair, chance, following, paid, terminates in _entries(told.P, actions):
-        reward[pair] += chance * paid
+        reward[pair] += chance * functools.reduce(lambda r, f: f(r), changed, paid)
         if not terminates:
             pairs.append(pair)
             nexts.append(following)
@@ -67,8 +76,9 @@ def transition_table(env: gymnasium.Env[Any, Any]) -> TransitionTable:
     shape = (states * actions, states)
     moves = sparse.csr_matrix((chances, (pairs, nexts)), shape)  # which adds up what repeats
     legal = _masks(told, states, actions)
-    legal &= _reachable(moves, legal, np.asarray(told.initial_state_distrib) > 0)[:, None]
-    return TransitionTable(moves, reward.reshape(states, actions), legal)
+    starts = np.asarray(told.initial_state_distrib, np.float64)
+    legal &= _reachable(moves, legal, starts > 0)[:, None]
+    return TransitionTable(moves, reward.reshape(states, actions), legal, starts)
 
 
 def table_values(table: TransitionTable, policy: npt.ArrayLike, discount: float) -> Values:
@@ -111,6 +121,37 @@ def table_values(table: TransitionTable, policy: npt.ArrayLike, discount: float)
     v = spsolve(system, picks @ table.reward.ravel())
     q = table.reward + discount * (table.following @ v).reshape(states, actions)
     return np.where(table.legal, q, np.nan)
+
+
+def optimal_values(table: TransitionTable, discount: float) -> Values:
+    """Return Q*, the exact action values of the best policy, by policy iteration.
+
+    Examples
+    --------
+    >>> table = transition_table(gymnasium.make("CliffWalking-v1"))
+    >>> best = optimal_values(table, 0.9).max(axis=1)[36]  # thirteen steps along the cliff
+    >>> round(float(best), 6) == round(-sum(0.9**k for k in range(13)), 6)
+    True
+    """
+    chosen = np.argmax(np.where(table.legal, table.reward, -np.inf), axis=1)
+    while True:
+        found = table_values(table, np.eye(table.legal.shape[1])[chosen], discount)
+        q = np.where(table.legal, found, -np.inf)
+        # Rounding may break a tie either way, for ever.
+        improves = q.max(axis=1) > q[np.arange(len(q)), chosen] + TIE
+        if not improves.any():
+            return found
+        chosen = np.where(improves, np.argmax(q, axis=1), chosen)
+
+
+def _reward_functions(env: gymnasium.Env[Any, Any]) -> list[Callable[[Any], Any]]:
+    """Return what wrappers around an environment make of a reward, the innermost first."""
+    found: list[Callable[[Any], Any]] = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, TransformReward):
+            found.append(env.func)
+        env = env.env
+    return found[::-1]
 
 
 def _entries(table: Any, actions: int) -> Iterator[tuple[int, float, int, float, bool]]:

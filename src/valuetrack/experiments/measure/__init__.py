@@ -8,23 +8,27 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from valuetrack.api.agent import AnyAgent
-from valuetrack.experiments.measure import control, intervals, values
+from valuetrack.experiments.measure import control, intervals, outcome, values
 from valuetrack.experiments.measure.base import Measure
 from valuetrack.experiments.spec import Experiment, Row, Section, SpecError, spec_error
+from valuetrack.types import Json
 
 
 class _Kind(NamedTuple):
     options: type[Section]
     plan: Callable[[Any, Row], list[int]]
     build: Callable[[Any, Row, AnyAgent], Measure]
+    keeps_samples: bool = True
+    """Whether agents have the pool that they have for users; else only the latest sample."""
 
 
 KINDS: dict[str, _Kind] = {
-    "values": _Kind(values.ValuesOptions, values.plan_points, values.ValuesMeasure),
-    "control": _Kind(control.ControlOptions, control.plan_points, control.ControlMeasure),
+    "values": _Kind(values.ValuesOptions, values.plan_points, values.ValuesMeasure, False),
+    "control": _Kind(control.ControlOptions, control.plan_points, control.ControlMeasure, False),
     "intervals": _Kind(
-        intervals.IntervalsOptions, intervals.plan_points, intervals.IntervalsMeasure
+        intervals.IntervalsOptions, intervals.plan_points, intervals.IntervalsMeasure, False
     ),
+    "outcome": _Kind(outcome.OutcomeOptions, outcome.plan_points, outcome.OutcomeMeasure),
 }
 
 
@@ -37,6 +41,11 @@ def options_of(spec: Experiment) -> Any:
         return KINDS[kind].options.model_validate(spec.measure)
     except ValidationError as error:
         raise spec_error(error, f"{spec.name}: measure") from error
+
+
+def pool_options(spec: Experiment) -> Json:
+    """Return the options of the pool that rows have unless they say otherwise."""
+    return {} if KINDS[spec.measure["kind"]].keeps_samples else {"samples": 1}
 
 
 def check(spec: Experiment, rows: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""How good a policy is while it learns: returns, and values beside what comes of them."""
+"""How good a policy is while it learns, and the parameters of the best one."""
 
 from __future__ import annotations
 
@@ -11,69 +11,36 @@ import numpy as np
 
 from valuetrack import posterior
 from valuetrack.api.agent import AnyAgent
-from valuetrack.api.options import Count
-from valuetrack.experiments.measure.base import Measure, Records, cycles_of
-from valuetrack.experiments.spec import Row, Section
+from valuetrack.experiments.measure.curves import CurvesMeasure, CurvesOptions, plan_points
+from valuetrack.experiments.spec import Row
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.io.run_folder import Columns
-from valuetrack.types import Array, Json, NDArray, Params, Tree
+from valuetrack.types import Array, Bools, NDArray, Params, Tree
+
+__all__ = ["BEST", "ControlMeasure", "ControlOptions", "plan_points"]
 
 BEST = "best.vt"
 
 
-class ControlOptions(Section):
+class ControlOptions(CurvesOptions):
     """How often a policy is tried out, and on how many episodes."""
 
     kind: Literal["control"] = "control"
-    points: Count = 100
-    episodes: Count = 5
 
 
-def plan_points(options: ControlOptions, row: Row) -> list[int]:
-    """Return after how many cycles a policy is tried out: evenly, and at the very end.
-
-    A training of fewer cycles has a point after each.
-    """
-    cycles = cycles_of(row)
-    points = min(options.points, cycles)
-    return [round(cycles * (index + 1) / points) for index in range(points)]
-
-
-class ControlMeasure(Measure):
+class ControlMeasure(CurvesMeasure):
     """Plays greedy episodes at every point, and keeps the parameters of the best mean so far."""
 
     def __init__(self, options: ControlOptions, row: Row, agent: AnyAgent) -> None:
-        self.options, self.agent = options, agent
-        self.points = plan_points(options, row)
-        self.records = Records()
+        super().__init__(options, row, agent)
         self.best = np.full(len(agent.seeds), -np.inf)
         # The parameters belong to the scale in which observations were seen.
         self.best_params, self.best_scale = jax.tree.map(np.array, self._present())
 
-    def look(self, index: int) -> Json:
-        """Play with the policy of a point, and write down how it has gone since the last one."""
-        trainer, count = self.agent.trainer, len(self.agent.seeds)
-        trace = trainer.take_trace()
-        training, loss = trace.means()
-        played = self.agent.play(self.options.episodes, seed=index + 1)
-        returns, discounted, expected = (part.mean(axis=1) for part in played)
-        diverged = trainer.diverged >= 0
+    def noted(self, returns: NDArray, diverged: Bools) -> Columns:
+        """Keep the best parameters, and write down what they came to."""
         self._keep_best(np.where(diverged, -np.inf, returns))
-        values = {"discounted_return": discounted, "start_value": expected}
-        self.records.append(
-            {
-                "seed": np.asarray(self.agent.seeds),
-                "point": np.full(count, index + 1),
-                "step": np.full(count, self.agent.num_timesteps),
-                "training_return": np.asarray(training, np.float64),
-                "training_episodes": np.asarray(trace.episodes, np.int64),
-                "evaluation_return": returns,
-                **values,
-                "best_return": self._best_returns(),
-                "diverged": diverged,
-            }
-        )
-        return {"return": training, "loss": loss, "evaluation": returns, **values}
+        return {"best_return": self._best_returns()}
 
     def _keep_best(self, mean: NDArray) -> None:
         """Keep the parameters of those who are better than ever; diverged seeds never are."""
@@ -97,7 +64,7 @@ class ControlMeasure(Measure):
     def tables(self) -> dict[str, Columns]:
         """Return the points, and the best return of each seed."""
         seeds = {"seed": np.asarray(self.agent.seeds), "best_return": self._best_returns()}
-        return {"points": self.records.columns, "seeds": seeds}
+        return {**super().tables(), "seeds": seeds}
 
     def write_files(self, folder: Path) -> None:
         """Write the best parameters as an agent; the rest of it is as the training ended."""
@@ -115,7 +82,7 @@ class ControlMeasure(Measure):
         """Return the points so far, and the best parameters."""
         params, scale = (self.best_params, "best_params"), (self.best_scale, "best_scale")
         best = {"best": self.best, **to_arrays(*params), **to_arrays(*scale)}
-        return {**best, **self.records.arrays("records")}
+        return {**best, **super().arrays()}
 
     def restore(self, arrays: Arrays) -> None:
         """Go on with what was saved."""
@@ -123,4 +90,4 @@ class ControlMeasure(Measure):
         saved = from_arrays(arrays, self.best_params, "best_params")
         scale = from_arrays(arrays, self.best_scale, "best_scale")
         self.best_params, self.best_scale = jax.tree.map(np.asarray, (saved, scale))
-        self.records.restore(arrays, "records")
+        super().restore(arrays)

@@ -22,7 +22,12 @@ import numpy as np
 
 from valuetrack.api.agent import AnyAgent
 from valuetrack.envs.gym.make import make_vectorised
-from valuetrack.envs.gym.tabular import has_table, table_values, transition_table
+from valuetrack.envs.gym.tabular import (
+    TransitionTable,
+    has_table,
+    table_values,
+    transition_table,
+)
 from valuetrack.envs.gym.vectorised import SequentialEnvs
 from valuetrack.envs.indoor_escape import IndoorEscape, observations, optimal_q
 from valuetrack.envs.policy_evaluation import action_values
@@ -87,19 +92,33 @@ def truth_finder(agent: AnyAgent, sizes: RolloutSizes, sarsa: SarsaTruth) -> Fin
     ValueError
         If there is no truth for such an agent.
     """
-    if isinstance(agent.env.in_jax, IndoorEscape):
-        return _in_escape(agent, agent.env.in_jax, sarsa)
-    if agent.env.in_jax is None:
-        made = make_vectorised(agent.env.env, 1, **agent.env.options)
-        if isinstance(made, SequentialEnvs) and has_table(made.envs[0]):
-            return _in_table(agent, made)
-        made.close()
+    if (exact := exact_finder(agent, sarsa)) is not None:
+        return exact
     if agent.learner.following != "greedy":
         raise ValueError(
             f"Rollouts follow the greedy policy, whose values {agent.options.form!r} does not "
             "learn; take form = 'q_learning', or a task with exact values."
         )
     return _by_rollouts(agent, sizes)
+
+
+def exact_finder(agent: AnyAgent, sarsa: SarsaTruth = "own") -> FindTruth | None:
+    """Return what finds the exact values of an agent's seeds; ``None`` if the world is no table."""
+    if isinstance(agent.env.in_jax, IndoorEscape):
+        return _in_escape(agent, agent.env.in_jax, sarsa)
+    table = table_of(agent)
+    return None if table is None else _in_table(agent, table)
+
+
+def table_of(agent: AnyAgent) -> TransitionTable | None:
+    """Return the transition table of an agent's Gymnasium environment, if that tells it."""
+    if agent.env.in_jax is not None:
+        return None
+    made = make_vectorised(agent.env.env, 1, **agent.env.options)
+    known = isinstance(made, SequentialEnvs) and has_table(made.envs[0])
+    table = transition_table(made.envs[0]) if known else None  # type: ignore[attr-defined]
+    made.close()
+    return table
 
 
 def _in_escape(agent: AnyAgent, env: IndoorEscape, sarsa: SarsaTruth) -> FindTruth:
@@ -119,9 +138,7 @@ def _in_escape(agent: AnyAgent, env: IndoorEscape, sarsa: SarsaTruth) -> FindTru
     return find
 
 
-def _in_table(agent: AnyAgent, made: SequentialEnvs) -> FindTruth:
-    table = transition_table(made.envs[0])
-    made.close()
+def _in_table(agent: AnyAgent, table: TransitionTable) -> FindTruth:
     states = np.flatnonzero(table.legal.any(axis=1))
 
     def find(member: int) -> Truth:

@@ -19,7 +19,8 @@ from valuetrack.types import Floats
 LAST = 10
 """How many points at the end count as the final ones: a tenth of the experiment's hundred."""
 
-_MEASURED = ("step", "training_return", "training_episodes", "evaluation_return")
+MEASURED = ("step", "training_return", "training_episodes", "evaluation_return")
+"""Columns that the table of points has."""
 _OPTIONAL = ("best_return", "discounted_return", "start_value")
 """Columns that the table of points may lack; NaN stands for them."""
 
@@ -163,12 +164,12 @@ def load(folder: RunFolder, manifest: Manifest) -> ControlRun:
     StoreError
         If no unit has finished, or a table is damaged.
     """
-    points = read_table(folder, "points", "point", *_MEASURED)
+    points = read_table(folder, "points", "point", *MEASURED)
     rows: dict[str, list[ControlRow]] = {}
     for row, table in finished_rows(folder, manifest, "best_return"):
         returns = dict(zip(table["seed"].tolist(), table["best_return"].tolist(), strict=True))
         best = {seed: returns[seed] for seed in row.used}
-        curves = _curves(points.get(row.id, {}), list(best))
+        curves = curves_of(points.get(row.id, {}), list(best))
         rows.setdefault(row.entry.env, []).append(ControlRow(**vars(row), best=best, curves=curves))
     keys = _keys(rows)
     return ControlRun(manifest, tuple(Task(env, keys[env], tuple(rows[env])) for env in rows))
@@ -219,7 +220,7 @@ def forward_filled(values: Floats) -> Floats:
     return filled
 
 
-def _curves(points: Columns, seeds: Sequence[int]) -> Curves:
+def curves_of(points: Columns, seeds: Sequence[int]) -> Curves:
     """Lay a row's points out as (seeds, points), whatever their order in the table."""
     kept = np.isin(points.get("seed", ()), seeds)
     if not kept.any():
@@ -227,7 +228,7 @@ def _curves(points: Columns, seeds: Sequence[int]) -> Curves:
     lines = np.searchsorted(seeds, points["seed"][kept])
     places = points["point"][kept].astype(int) - 1
     shape = (len(seeds), places.max() + 1)
-    curves = {name: np.full(shape, np.nan) for name in (*_MEASURED, *_OPTIONAL)}
+    curves = {name: np.full(shape, np.nan) for name in (*MEASURED, *_OPTIONAL)}
     for name in curves.keys() & points.keys():
         curves[name][lines, places] = points[name][kept]
     return curves
