@@ -36,6 +36,14 @@ ValuesOf = Callable[[LearnerState, Params, AnyArray], Array]
 Follow = Callable[[LearnerState, Transition, Scalar], Array]
 """(acting state, transitions, epsilon) -> the probabilities of the next actions."""
 
+RowsOf = Callable[[LearnerState, LearnerState, Transition, Scalar], Tree]
+"""(state, acting state, transitions, epsilon) -> rows. The acting state chooses the next action."""
+Query = Callable[[LearnerState, AnyArray], tuple[Array, Array]]
+"""(state, observations) -> values (n, actions) and their f: (n, k) on the last layer, (n, actions,
+k) if all parameters are meant."""
+Parts = tuple[int, int, RowsOf, Query]
+"""The number of blocks, their size, and how rows and values are found."""
+
 
 class Linearised(NamedTuple):
     """Values as functions of some parameters, to first order."""
@@ -43,12 +51,10 @@ class Linearised(NamedTuple):
     blocks: int
     k: int
     """How many blocks of parameters there are, and how many in each."""
-    rows: Callable[[LearnerState, LearnerState, Transition, Scalar], Tree]
-    """(state, acting state, transitions, epsilon) -> rows. The acting state chooses the next
-    action."""
-    query: Callable[[LearnerState, AnyArray], tuple[Array, Array]]
-    """(state, observations) -> values (n, actions) and their f: (n, k) on the last layer,
-    (n, actions, k) if all parameters are meant."""
+    rows: RowsOf
+    query: Query
+    values: Callable[[LearnerState, Params, AnyArray], Array]
+    """(state, several parameters in place of its own, observations) -> values, (m, n, actions)."""
 
     def gradients(self, found: Floats) -> Floats:
         """Return J of all actions, (n, actions, p), from the f that ``query`` found."""
@@ -90,11 +96,14 @@ def linearised(
 
     (actions,) = jax.eval_shape(values, state, state.sampler.params, example).shape
     if parameter_count(state.sampler.params) <= MOST_PARAMETERS:
-        return _of_all(state, values, follow, actions)
-    return _of_last_layer(state, values, follow, actions, example)
+        blocks, k, rows, query = _of_all(state, values, follow, actions)
+    else:
+        blocks, k, rows, query = _of_last_layer(state, values, follow, actions, example)
+    every = jax.vmap(jax.vmap(values, (None, None, 0)), (None, 0, None))
+    return Linearised(blocks, k, jax.jit(rows), jax.jit(query), jax.jit(every))
 
 
-def _of_all(state: LearnerState, values: ValuesOf, follow: Follow, actions: int) -> Linearised:
+def _of_all(state: LearnerState, values: ValuesOf, follow: Follow, actions: int) -> Parts:
     flat, unravel = ravel_pytree(state.sampler.params)
 
     def at(state: LearnerState, seen: AnyArray) -> tuple[Callable[[Array], Array], Array]:
@@ -121,12 +130,12 @@ def _of_all(state: LearnerState, values: ValuesOf, follow: Follow, actions: int)
 
         return jax.vmap(one)(observations)
 
-    return Linearised(1, flat.size, jax.jit(rows), jax.jit(query))
+    return 1, flat.size, rows, query
 
 
 def _of_last_layer(
     state: LearnerState, values: ValuesOf, follow: Follow, actions: int, example: NDArray
-) -> Linearised:
+) -> Parts:
     path, layer = last_layer(state.sampler.params)
     k = layer["w"].shape[0] + 1
     if actions * k > LARGEST_SYSTEM:
@@ -169,7 +178,7 @@ def _of_last_layer(
         delta = t.reward + t.discount * jnp.sum(chances * ahead, axis=1) - value
         return Rows(block, now, following, t.discount[:, None] * chances, delta, value)
 
-    return Linearised(actions, k, jax.jit(rows), jax.jit(query))
+    return actions, k, rows, query
 
 
 def batches_of_rows(
