@@ -135,3 +135,15 @@ def test_an_agent_whose_step_is_halved_says_so_once_and_goes_on(tmp_path):
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["LKTD", "SGLD", "SGHMC"])
+def test_an_agent_with_its_defaults_learns_the_same_in_another_unit(name):
+    def values(scale):
+        env = {"of": "CartPole-v1", "scale": scale}
+        agent = getattr(vt, name)("valuetrack/ChangedRewards-v0", env_options=env, **QUICK)
+        return agent.learn(400).posterior(np.eye(4, dtype=np.float32)).mean
+
+    one, other = values(1.0), values(1024.0)
+    assert np.abs(one).max() > 0.1
+    np.testing.assert_allclose(other / 1024, one, rtol=0.02, atol=0.01)

@@ -130,7 +130,10 @@ def _with_bounded_targets(measurement: Measurement) -> Measurement:
     def observe(params: Params, batch: GuardedBatch) -> Array:
         return jnp.clip(measurement.observe(params, batch.data), -batch.bound, batch.bound)
 
-    return Measurement(predict, observe)
+    square = measurement.square
+    return Measurement(
+        predict, observe, None if square is None else lambda batch: square(batch.data)
+    )
 
 
 def _counted(guard: GuardState, is_fine: Array, is_within: Array) -> GuardState:
