@@ -104,7 +104,10 @@ def map_figure(row: ScoredRow) -> Drawn | None:
         return None
     error = {kind: np.abs(table["centre"] - table["truth"]) for kind, table in tables.items()}
     width = {kind: table["high"] - table["low"] for kind, table in tables.items()}
-    most_error, most_width = (max(map(np.max, part.values())) for part in (error, width))
+    # The largest two in a hundred share a colour, so that a few do not take it all.
+    most_error, most_width = (
+        max(float(np.quantile(values, 0.98)) for values in part.values()) for part in (error, width)
+    )
     figure = Figure(figsize=(10.4, 7.0))
     panels = figure.subplots(len(SPREAD), 3)
     table = tables["value"]
@@ -119,7 +122,8 @@ def map_figure(row: ScoredRow) -> Drawn | None:
         f"{row.label}, seed {int(row.states['seed'][0])}, the paper's grid. A cell has a triangle "
         "for each action, pointing where that leads; illegal ones are left white. Where intervals "
         "are honest, the map of their widths looks like that of the errors. Errors share one "
-        "scale, widths another. Start at the lower left, goal at the upper right."
+        "scale, widths another, and the largest 2 % a colour. Start at the lower left, goal at the "
+        "upper right."
     )
 
 
@@ -150,4 +154,5 @@ def _map(
     axes.grid(visible=False)
     for spine in axes.spines.values():
         spine.set(visible=True, color=INK, linewidth=0.6)
-    axes.figure.colorbar(drawn, ax=axes, shrink=0.82)
+    extend = "max" if scale.vmax is not None and np.max(values) > scale.vmax else "neither"
+    axes.figure.colorbar(drawn, ax=axes, shrink=0.82, extend=extend)
