@@ -13,6 +13,26 @@ from typing import Annotated
 from typer import Argument, Option
 
 Backend = enum.Enum("Backend", {"auto": "auto", "compiled": "compiled", "host": "host"})
+EngineName = enum.Enum("EngineName", {"local": "local", "ray": "ray", "slurm": "slurm"})
+Where = Annotated[
+    EngineName, Option("--engine", help="Where units run: this machine, Ray or SLURM.")
+]
+Address = Annotated[
+    str | None,
+    Option(metavar="auto|HOST:PORT", help="A Ray cluster; by default a new one on this machine."),
+]
+NumCpus = Annotated[int, Option(min=1, help="Cores reserved for each unit.")]
+SharedFolder = Annotated[
+    bool, Option("--shared-folder", help="All nodes of Ray see the run's folder; write there.")
+]
+Slurm = Annotated[
+    list[str] | None,
+    Option(
+        metavar="KEY=VALUE",
+        help="partition, time (minutes), memory (GB), parallel, account, qos, constraint or "
+        "cluster=local; may be repeated.",
+    ),
+]
 Imports = Annotated[
     list[str] | None,
     Option("--import", metavar="MODULE", help="Import this first, to register yours."),
@@ -57,6 +77,8 @@ class Reproduce:
       valuetrack reproduce indoor-escape --rows lktd-10000,dqn --seeds 20 --out runs/two-rows
 
       valuetrack reproduce classic-control --env CartPole-v1 --seeds 10
+
+      valuetrack reproduce indoor-escape --engine ray --address auto
     """
 
     experiment: Annotated[
@@ -89,6 +111,11 @@ class Reproduce:
     timing: Annotated[
         bool, Option(help="Also measure the time per update, when all is trained.")
     ] = True
+    engine: Where = EngineName.local
+    address: Address = None
+    num_cpus: NumCpus = 1
+    shared_folder: SharedFolder = False
+    slurm: Slurm = None
 
 
 @dataclass(frozen=True)
