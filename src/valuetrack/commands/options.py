@@ -13,6 +13,16 @@ from typing import Annotated
 from typer import Argument, Option
 
 Backend = enum.Enum("Backend", {"auto": "auto", "compiled": "compiled", "host": "host"})
+LoggerName = enum.Enum(
+    "LoggerName",
+    {
+        "csv": "csv",
+        "jsonl": "jsonl",
+        "tensorboard": "tensorboard",
+        "wandb": "wandb",
+        "trackio": "trackio",
+    },
+)
 EngineName = enum.Enum("EngineName", {"local": "local", "ray": "ray", "slurm": "slurm"})
 Where = Annotated[
     EngineName, Option("--engine", help="Where units run: this machine, Ray or SLURM.")
@@ -185,8 +195,12 @@ class Train:
         int | None,
         Option(min=1, help="Solve intervals for the tracked values after every this many updates."),
     ] = None
+    logger: Annotated[
+        list[LoggerName] | None,
+        Option(help="Where the numbers of each report go as well; may be repeated."),
+    ] = None
     tensorboard: Annotated[
-        bool, Option("--tensorboard", help="Write TensorBoard's files into the folder.")
+        bool, Option("--tensorboard", help="The same as --logger tensorboard.")
     ] = False
 
 

@@ -15,10 +15,12 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from valuetrack.api.agent import AnyAgent
+from valuetrack.api.loggers import Logger
 from valuetrack.api.options import parse
 from valuetrack.api.training import REPORTS, show_progress
 from valuetrack.commands import FAILED
 from valuetrack.commands.arguments import assignments, import_modules, read_observations
+from valuetrack.commands.loggers import chosen_loggers, opened
 from valuetrack.commands.options import Evaluate, Train
 from valuetrack.commands.session import AGENT, Recorder, Tracked, say, stoppable
 from valuetrack.envs.gym.guards import EnvironmentFailedError
@@ -28,8 +30,6 @@ from valuetrack.io.run_folder import MANIFEST, RunFolder, StoreError
 from valuetrack.registry import agent_type, load
 from valuetrack.training.evaluation import Episodes
 from valuetrack.types import Json
-
-BOARD = "tensorboard"
 
 
 def train(given: Train, console: Console) -> int:
@@ -50,16 +50,15 @@ def train(given: Train, console: Console) -> int:
             tracked = Tracked(agent, path, observations, given.track, resumes)
         elif given.track_intervals_every is not None:
             raise ValueError("--track-intervals-every needs observations to solve for: --track.")
-        board = path / BOARD
-        if given.tensorboard and board.exists() and not board.is_dir():
-            raise ValueError(f"{board} is a file; TensorBoard's files need a folder of that name.")
+        names = chosen_loggers(given, path)
         manifest = _manifest(agent, given.steps)
         if folder is None:
             folder = RunFolder.create(path, manifest)
             held.enter_context(folder.lock([agent.name]))
         else:
             _replace_manifest(folder, manifest)
-        _learn(Recorder(agent, folder, tracked, console), given)
+        loggers = held.enter_context(opened(names, path, agent))
+        _learn(Recorder(agent, folder, tracked, console), given, loggers)
     if tracked is not None:
         tracked.show(console)
     _show(agent, agent.play(given.episodes), console)
@@ -189,7 +188,7 @@ def _replace_manifest(folder: RunFolder, manifest: Json) -> None:
         folder.write_json(MANIFEST, manifest)
 
 
-def _learn(recorder: Recorder, given: Train) -> None:
+def _learn(recorder: Recorder, given: Train, loggers: list[Logger]) -> None:
     """Train to the end or until a stop, and save."""
     agent, tracked = recorder.agent, recorder.tracked
     left = given.steps - agent.num_timesteps
@@ -212,7 +211,7 @@ def _learn(recorder: Recorder, given: Train) -> None:
                     report_every=-(-given.steps // REPORTS),
                     evaluate_every=given.evaluate_every,
                     evaluation_episodes=given.episodes,
-                    tensorboard=recorder.path.with_name(BOARD) if given.tensorboard else None,
+                    logger=loggers,
                     track=None if tracked is None else tracked.observations,
                     track_every=given.track_every,
                     track_intervals_every=given.track_intervals_every,

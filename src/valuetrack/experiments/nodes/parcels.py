@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +15,6 @@ from typing import NamedTuple
 from valuetrack.io.atomic import write_atomically
 
 UNIT, PROGRESS, CHECKPOINT = "unit.json", "progress.jsonl", "checkpoint.vt"
-TRAVEL_SECONDS = 60.0
-"""How often the state of an unfinished unit travels, at most."""
 
 
 class DamagedError(RuntimeError):
@@ -87,18 +84,18 @@ class Courier:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sent: tuple[int, int] | None = None  # which file of progress, up to where
-        self._saved, self._when = self._state(), time.monotonic()
+        self._saved = self._state()
 
     def news(self) -> list[Parcel]:
-        """Return new lines of progress, and the state if it was saved and its time has come."""
+        """Return new lines of progress, and the unit's state if it was saved since."""
         parcels = []
         with contextlib.suppress(FileNotFoundError):
             parcels += self._progress()
-        saved, now = self._state(), time.monotonic()
-        if saved not in (None, self._saved) and now - self._when >= TRAVEL_SECONDS:
+        saved = self._state()
+        if saved not in (None, self._saved):
             with contextlib.suppress(FileNotFoundError):  # the unit has finished meanwhile
                 parcels.append(pack(self._folder / CHECKPOINT))
-                self._saved, self._when = saved, now
+                self._saved = saved
         return parcels
 
     def _progress(self) -> list[Parcel]:
