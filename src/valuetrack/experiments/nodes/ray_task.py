@@ -7,6 +7,7 @@ after.
 from __future__ import annotations
 
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,6 +91,12 @@ def _run(order: Order, folder: Path | None, mailbox: Any) -> Result:
 
 
 def _asks_to_stop(mailbox: Any, letter: Letter) -> bool:
+    """Send a letter, and return whether the unit should end.
+
+    A task whose main thread waits in ``ray.get`` lends its core to another task meanwhile. This
+    one still computes, in its unit's process, so another thread waits.
+    """
     import ray  # noqa: PLC0415 - an extra
 
-    return bool(ray.get(mailbox.put.remote(letter)))
+    with ThreadPoolExecutor(1) as thread:
+        return bool(thread.submit(lambda: ray.get(mailbox.put.remote(letter))).result())
