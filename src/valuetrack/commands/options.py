@@ -152,6 +152,8 @@ class Train:
       valuetrack train --env CartPole-v1 --steps 50000 --set step_size=1e-4
 
       valuetrack train --algo dqn --env MyEnv-v0 --import my_package --seeds 8 --out runs/mine
+
+      valuetrack train --env CartPole-v1 --seeds 50 --engine ray --address auto
     """
 
     env: Annotated[str, Option(help="The Gymnasium id of the environment.")]
@@ -202,6 +204,11 @@ class Train:
     tensorboard: Annotated[
         bool, Option("--tensorboard", help="The same as --logger tensorboard.")
     ] = False
+    engine: Where = EngineName.local
+    address: Address = None
+    num_cpus: NumCpus = 1
+    shared_folder: SharedFolder = False
+    slurm: Slurm = None
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def reproduce(given: Reproduce, console: Console) -> int:
     folder = runs.open_or_create(path, request, resume=given.resume)
     started = time.monotonic()
     with stoppable() as stop:
-        finished = _run(folder, request.rows, stop, console, choice)
+        finished = run_units(folder, request.rows, stop, console, choice)
     with folder.changing():
         manifest = folder.manifest()
         manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
@@ -99,7 +99,7 @@ def _rows_in(spec: Experiment, env: str) -> tuple[str, ...]:
     return chosen
 
 
-def _run(
+def run_units(
     folder: RunFolder, rows: tuple[str, ...], stop: Stop, console: Console, choice: EngineChoice
 ) -> bool:
     """Run some rows of a folder, with a bar for each and one for all."""

@@ -19,7 +19,7 @@ from valuetrack.api.agent import AnyAgent
 from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Progress
 from valuetrack.commands.arguments import Observations, assignments
-from valuetrack.commands.options import Reproduce
+from valuetrack.commands.options import Reproduce, Train
 from valuetrack.experiments.engines import EngineChoice
 from valuetrack.experiments.runner import Unit
 from valuetrack.interrupts import handled_by
@@ -43,11 +43,16 @@ def say(console: Console, line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def engine_choice(given: Reproduce) -> EngineChoice:
+def engine_choice(given: Reproduce | Train) -> EngineChoice:
     """Return where the units of a command run; refuse options that do not fit together."""
-    slurm = assignments(given.slurm, "--slurm")
-    where = given.engine.value, given.address, given.num_cpus, given.shared_folder
-    return EngineChoice(*where, slurm)
+    return EngineChoice(
+        given.engine.value,
+        given.address,
+        given.num_cpus,
+        given.shared_folder,
+        assignments(given.slurm, "--slurm"),
+        tuple(getattr(given, "import_", None) or ()),
+    )
 
 
 class Stop:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
 
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.loggers import Logger
@@ -22,7 +20,8 @@ from valuetrack.commands import FAILED
 from valuetrack.commands.arguments import assignments, import_modules, read_observations
 from valuetrack.commands.loggers import chosen_loggers, opened
 from valuetrack.commands.options import Evaluate, Train
-from valuetrack.commands.session import AGENT, Recorder, Tracked, say, stoppable
+from valuetrack.commands.session import AGENT, Recorder, Tracked, engine_choice, say, stoppable
+from valuetrack.commands.tables import show_episodes
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.experiments.run import Request, new_manifest
 from valuetrack.experiments.spec import Experiment, Row
@@ -38,6 +37,12 @@ def train(given: Train, console: Console) -> int:
     kind = agent_type(given.algo)
     observations = None if given.track is None else read_observations(given.track)
     path = given.out or Path("runs") / f"{kind.name}-{given.env.replace('/', '-')}"
+    choice = engine_choice(given)
+    if choice.engine != "local":
+        from valuetrack.commands.train_units import train_units  # noqa: PLC0415 - and its reports
+
+        example = _begin(kind, dataclasses.replace(given, seeds=1))
+        return train_units(example, given, path, choice, console)
     with contextlib.ExitStack() as held:
         # Before an agent is read that another process may replace.
         folder = lock_existing(path, held)
@@ -243,22 +248,6 @@ def _say_if_diverged(agent: AnyAgent) -> int:
 
 def _show(agent: AnyAgent, played: Episodes, console: Console) -> None:
     """Print what every seed expected and what it got, and over seeds the spread."""
-    numbers = ("seed", "mean return", "discounted", "value at the start")
-    table = Table(
-        *(Column(name, justify="right") for name in numbers),
-        "note",
-        title=escape(f"{type(agent).__name__} in {agent.env.label}, {agent.num_timesteps:,} steps"),
-        caption=f"Means of {played.returns.shape[1]} greedy episodes. The value is the largest Q "
-        "where they begin; it is right if it agrees with the discounted return.",
-    )
-    means = np.stack([part.mean(axis=1) for part in played], axis=1)
-    for seed, row in zip(agent.seeds, means, strict=True):
-        at = agent.diverged.get(seed)
-        note = "" if at is None else f"diverged at {at:,}"
-        table.add_row(str(seed), *(f"{value:.2f}" for value in row), note)
-    if len(means) > 1:
-        errors = means.std(axis=0, ddof=1) / np.sqrt(len(means))
-        cells = (f"{m:.2f} ± {e:.2f}" for m, e in zip(means.mean(axis=0), errors, strict=True))
-        table.add_section()
-        table.add_row("all", *cells, "mean and standard error")
-    console.print(table)
+    diverged = {seed: agent.diverged.get(seed, -1) for seed in agent.seeds}
+    title = f"{type(agent).__name__} in {agent.env.label}, {agent.num_timesteps:,} steps"
+    show_episodes(title, played, diverged, console)

@@ -33,6 +33,8 @@ class EngineChoice:
         How many cores are reserved for each unit.
     slurm
         For SLURM: see :class:`~valuetrack.experiments.engines.options.SlurmOptions`.
+    imports
+        Modules that nodes import first, as they register environments.
 
     Examples
     --------
@@ -46,6 +48,7 @@ class EngineChoice:
     num_cpus: int = 1
     shared_folder: bool = False
     slurm: Json = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together, or is not installed."""
@@ -72,7 +75,7 @@ class EngineChoice:
 
     def make(self, folder: RunFolder) -> Engine:
         """Return the engine for a run."""
-        options = NodeOptions(self.num_cpus, self.shared_folder)
+        options = NodeOptions(self.num_cpus, self.shared_folder, self.imports)
         if self.engine == "ray":
             return RayEngine(folder, options, self.address)
         if self.engine == "slurm":

@@ -26,10 +26,13 @@ class NodeOptions:
         that it rounds the same everywhere; more make fewer units share a node's memory.
     shared_folder
         Whether every node sees the run's folder under the same path.
+    imports
+        Modules that a node imports first, as they register environments.
     """
 
     num_cpus: int = 1
     shared_folder: bool = False
+    imports: tuple[str, ...] = ()
 
     def order(self, folder: RunFolder, unit: Unit, *, shares: bool) -> Order:
         """Return what a node is told about a unit."""
@@ -38,6 +41,7 @@ class NodeOptions:
             manifest="" if shares else (folder.path / MANIFEST).read_text(),
             unit=unit,
             cpus=self.num_cpus,
+            imports=list(self.imports),
             checkpoint_seconds=runner.CHECKPOINT_SECONDS,
             versions=versions(),
             variables=carried_variables(),

@@ -30,6 +30,8 @@ LOOK_SECONDS = 2.0
 """How often to look into the run's folder."""
 ASK_SECONDS = 30.0
 """How often to ask SLURM which jobs there are."""
+END_SECONDS = 5.0
+"""How long to wait for the end of a job whose unit is finished."""
 MOST_DEATHS = 5
 MOST_TIMEOUTS = 1_000
 SIGNAL_SECONDS = 120
@@ -69,6 +71,7 @@ class SlurmEngine(Engine):
         self._running: dict[Unit, Any] = {}
         self._steps: Counter[Unit] = Counter()
         self._deaths: Counter[Unit] = Counter()
+        self._seen: dict[Unit, float] = {}
         self._looked = self._asked = -float("inf")
         self._stopped = False
 
@@ -184,12 +187,13 @@ class SlurmEngine(Engine):
             is_finished = self._folder.is_finished(unit.row, unit.name)
             events.append(self._advance(unit, is_finished=is_finished))
             has_ended = job.done(force_check=asks)
-            asks = False  # all jobs are asked about at once
-            self._asked = now
-            if is_finished:
+            if asks:  # about all jobs at once
+                asks, self._asked = False, now
+            if is_finished:  # its job is about to end
+                has_ended |= now > self._seen.setdefault(unit, now) + END_SECONDS
+            if has_ended:
                 del self._running[unit]
-            elif has_ended:
-                del self._running[unit]
+            if has_ended and not is_finished:
                 died.append(unit)
         for unit in died if raises and not self._stopped else ():
             self._run_again(unit)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from valuetrack.api.agent import AnyAgent
-from valuetrack.experiments.measure import control, intervals, values
+from valuetrack.experiments.measure import control, intervals, training, values
 from valuetrack.experiments.measure.base import Measure
 from valuetrack.experiments.spec import Experiment, Row, Section, SpecError, spec_error
 
@@ -25,6 +25,7 @@ KINDS: dict[str, _Kind] = {
     "intervals": _Kind(
         intervals.IntervalsOptions, intervals.plan_points, intervals.IntervalsMeasure
     ),
+    "training": _Kind(training.TrainingOptions, training.plan_points, training.TrainingMeasure),
 }
 
 

@@ -26,6 +26,7 @@ class Order(TypedDict):
     """The text of its manifest, for a node that does not see it."""
     unit: Unit
     cpus: int
+    imports: list[str]
     checkpoint_seconds: float
     versions: dict[str, str]
     variables: dict[str, str]

@@ -14,7 +14,7 @@ import queue
 import subprocess
 import sys
 import threading
-from typing import IO, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from valuetrack.experiments.nodes.orders import Order
 from valuetrack.experiments.nodes.surroundings import variables_here
@@ -67,15 +67,16 @@ class UnitProcess:
             env={**variables_here(self._order["variables"]), "PYTHONPATH": paths},
             start_new_session=True,  # signals to a group are for the process that started it
         )
-        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         self._write(json.dumps(self._order))
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         self._process.wait()
+        self._listener.join()
 
     def read(self, seconds: float) -> None:
         """Wait up to this long for news; :attr:`steps` and :attr:`end` tell them."""
@@ -100,9 +101,11 @@ class UnitProcess:
             while data:
                 data = data[os.write(self._process.stdin.fileno(), data) :]
 
-    def _listen(self, output: IO[bytes]) -> None:
-        for line in output:
-            self._lines.put(line)
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            for line in output:
+                self._lines.put(line)
         self._lines.put(None)
 
     def _hear(self, line: bytes | None) -> None:

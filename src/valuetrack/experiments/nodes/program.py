@@ -5,6 +5,7 @@ See :mod:`valuetrack.experiments.nodes.process` for what it is told and what it 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -80,6 +81,8 @@ def _run(order: Order, say: _Speaker, stop: threading.Event) -> bool:
     from valuetrack.experiments.spec import from_manifest  # noqa: PLC0415
     from valuetrack.io.run_folder import RunFolder, StoreError  # noqa: PLC0415
 
+    for module in order["imports"]:  # of the user's, which register environments
+        importlib.import_module(module)
     unit, steps = Unit(*order["unit"]), 0
     assert order["folder"] is not None
     folder = RunFolder(order["folder"])
