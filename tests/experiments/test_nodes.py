@@ -32,9 +32,9 @@ def run_first_unit(run_folder, **changes):
 
 
 def test_a_process_of_its_own_gives_the_bits_of_the_local_engine(small_spec, tmp_path):
-    local = new_run(tmp_path / "local", small_spec, rows=("lktd-10000",), seeds=2)
+    local = new_run(tmp_path / "local", small_spec, rows=("dqn",), seeds=2)
     assert run(local, engine=LocalEngine(local, 1))
-    own = new_run(tmp_path / "own", small_spec, rows=("lktd-10000",), seeds=2)
+    own = new_run(tmp_path / "own", small_spec, rows=("dqn",), seeds=2)
     process = run_first_unit(own)
     assert process.end.done, process.end
     assert process.steps == 2 * 1_200

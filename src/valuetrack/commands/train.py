@@ -43,6 +43,8 @@ def train(given: Train, console: Console) -> int:
 
         example = _begin(kind, dataclasses.replace(given, seeds=1))
         return train_units(example, given, path, choice, console)
+    if choice.num_cpus > 1:
+        raise ValueError("--num-cpus is for --engine ray or slurm; here all cores train together.")
     with contextlib.ExitStack() as held:
         # Before an agent is read that another process may replace.
         folder = lock_existing(path, held)

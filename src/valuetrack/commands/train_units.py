@@ -22,7 +22,7 @@ from valuetrack.io.run_folder import RunFolder
 from valuetrack.training.evaluation import Episodes
 
 NAME = "train-units"
-LOCAL_ONLY = ("track", "track_intervals_every", "logger", "tensorboard", "backend", "watch")
+LOCAL_ONLY = ("track", "track_intervals_every", "logger", "tensorboard", "backend")
 """What only a training in this process can do."""
 
 
