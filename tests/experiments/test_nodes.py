@@ -228,6 +228,7 @@ def test_every_process_has_a_core_of_its_own_while_there_are_any(tmp_path):
         ({"shared_folder": True}, "--shared-folder is for --engine ray"),
         ({"slurm": {"time": 60}}, "--slurm is for --engine slurm"),
         ({"engine": "ray", "address": "ray://head:10001"}, "takes auto or HOST:PORT"),
+        ({"engine": "ray", "address": "head"}, "takes auto or HOST:PORT"),
         ({"engine": "ray"}, r"pip install 'valuetrack\[ray\]'\.$"),
         ({"engine": "slurm"}, r"pip install 'valuetrack\[slurm\]'\.$"),
     ],

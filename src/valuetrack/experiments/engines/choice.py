@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import jax
@@ -15,6 +16,8 @@ from valuetrack.experiments.engines.slurm import SlurmEngine, import_submitit
 from valuetrack.io.run_folder import RunFolder
 from valuetrack.training.seed_groups import available_cores
 from valuetrack.types import Json
+
+ADDRESS = re.compile(r"auto|[^/]+:\d{1,5}")
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class EngineChoice:
         ):
             if given and self.engine != engine:
                 raise ValueError(f"{option} is for --engine {engine}, not for {self.engine}.")
-        if self.address is not None and "://" in self.address:
+        if self.address is not None and not ADDRESS.fullmatch(self.address):
             raise ValueError(
                 f"--address takes auto or HOST:PORT, not {self.address}: start the command on a "
                 "machine of the cluster."

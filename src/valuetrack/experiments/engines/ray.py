@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ from valuetrack.training.seed_groups import available_cores
 
 MOST_DEATHS = 20
 """How often a unit may die with its node or process before the run ends."""
+ANSWER_SECONDS = 10.0
+"""How long a cluster may take to answer."""
 QUIET = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
 
 
@@ -125,8 +128,11 @@ class RayEngine(Engine):
             self._ray.init(address="local", num_cpus=available_cores(), **QUIET)
             return
         try:
+            if self._address != "auto":  # Ray itself would try for minutes
+                host, _, port = self._address.rpartition(":")
+                socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
             self._ray.init(address=self._address, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
             raise ConnectionError(
                 f"There is no Ray cluster at {self._address}; start one with `ray start --head`, "
                 "or leave out --address for one on this machine."
