@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.experiments import small_slurm
 from tests.experiments.engine_runs import (
     assert_same_bits,
     long_spec,
@@ -59,6 +60,24 @@ def test_killed_commands_and_preempted_jobs_change_nothing(local, tmp_path):
         assert driver.wait(300) == 0
     assert_same_bits(local, folder)
     assert not list(folder.path.rglob("*.pkl"))
+
+
+def test_an_array_of_jobs_outlives_the_command_and_is_found_again(local, tmp_path, monkeypatch):
+    small_slurm.install(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    folder = new_run(tmp_path / "run", long_spec())
+    with start_driver(folder, "slurm", "", "partition=short", "parallel=2") as driver:
+        wait_until(lambda: units_with(folder, "progress.jsonl") >= 1)
+        driver.send_signal(signal.SIGKILL)
+    submitted = sorted(path.name for path in (tmp_path / "bin" / "jobs").iterdir())
+    assert submitted == ["100_0", "100_1", "100_2", "100_3"]
+    (script,) = {path.read_text() for path in folder.path.glob("slurm/*.sh")}
+    for line in ("--array=0-3%2", "--partition=short", "--cpus-per-task=1", "--signal=USR2@120"):
+        assert line in script
+    with start_driver(folder, "slurm", "", "partition=short", "parallel=2") as driver:
+        assert driver.wait(300) == 0
+    assert sorted(path.name for path in (tmp_path / "bin" / "jobs").iterdir()) == submitted
+    assert_same_bits(local, folder)
 
 
 def test_a_stop_saves_all_units_where_they_are(local, tmp_path, monkeypatch):
