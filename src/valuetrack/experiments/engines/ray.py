@@ -125,7 +125,11 @@ class RayEngine(Engine):
 
     def _connect(self) -> None:
         if self._address is None:
-            self._ray.init(address="local", num_cpus=available_cores(), **QUIET)
+            try:
+                self._ray.init(address="local", num_cpus=available_cores(), **QUIET)
+            except Exception as error:  # Ray raises no kind of its own
+                reason = " ".join(str(error).split())
+                raise ConnectionError(f"Ray does not start on this machine: {reason}") from error
             return
         try:
             if self._address != "auto":  # Ray itself would try for minutes
