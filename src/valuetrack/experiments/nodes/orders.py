@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypedDict
 
-import valuetrack
+from valuetrack import __version__
 from valuetrack.experiments.units import Unit
 
 SAME = ("jax", "jaxlib", "numpy")
@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
     """Return what must be the same on every node, for the same bits."""
     found = {name: metadata.version(name) for name in SAME}
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"python": python, **found, "valuetrack": valuetrack.__version__, "source": _source()}
+    return {"python": python, **found, "valuetrack": __version__, "source": _source()}
 
 
 def check_versions(wanted: Mapping[str, str]) -> None:
@@ -52,7 +52,7 @@ def check_versions(wanted: Mapping[str, str]) -> None:
             continue
         node = platform.node()
         if name == "source":
-            told = f"The node {node} has valuetrack {valuetrack.__version__} with other source code"
+            told = f"The node {node} has valuetrack {__version__} with other source code"
         else:
             told = f"The node {node} has {name} {here}, and the command runs with {there}"
         raise UnequalError(f"{told}; install the same on every node.")
@@ -60,7 +60,7 @@ def check_versions(wanted: Mapping[str, str]) -> None:
 
 def _source() -> str:
     """Return a checksum of the package's source: two trees may have the same version."""
-    root, found = Path(valuetrack.__file__).parent, hashlib.sha256()
+    root, found = Path(__file__).parents[2], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         found.update(path.relative_to(root).as_posix().encode())
         found.update(path.read_bytes())
