@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from valuetrack.api.arguments import check_count, legal_actions, seed_range
 from valuetrack.api.environment import AgentEnvironment, Backend, Observation
 from valuetrack.api.estimate import Estimate
 from valuetrack.api.estimation import Estimator
+from valuetrack.api.loggers import Logger
 from valuetrack.api.options import OptionsType, parse, with_options
 from valuetrack.api.pieces import Heartbeat
 from valuetrack.api.playing import Player
@@ -168,6 +169,7 @@ class Agent(Player, Generic[OptionsType]):
         report_every: int | None = None,
         evaluate_every: int | None = None,
         evaluation_episodes: int = 5,
+        logger: Logger | Sequence[Logger] | None = None,
         tensorboard: str | os.PathLike[str] | None = None,
         track: Observation | None = None,
         track_every: int = 1,
@@ -189,6 +191,9 @@ class Agent(Player, Generic[OptionsType]):
             Show a bar with speed and time left.
         evaluate_every, evaluation_episodes
             Every this many steps, play this many greedy episodes and tell the callback.
+        logger
+            One or more :class:`~valuetrack.api.loggers.Logger`, told what callbacks are told. They
+            stay open; close them when all is trained.
         tensorboard
             A folder for TensorBoard (needs the extra ``tensorboard``).
         track, track_every
@@ -217,6 +222,7 @@ class Agent(Player, Generic[OptionsType]):
             callback=callback,
             heartbeat=heartbeat,
             progress_bar=progress_bar,
+            logger=logger,
             tensorboard=tensorboard,
         )
         warn_of_divergence(type(self).__name__, self.diverged)

@@ -205,6 +205,7 @@ class Options(pydantic.BaseModel):
 
 
 OptionsType = TypeVar("OptionsType", bound=Options)
+Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
 def default_of(function: Callable[..., Any], name: str) -> Any:
@@ -219,7 +220,7 @@ def with_options(init: Callable[..., None], kind: type[Options]) -> inspect.Sign
     return inspect.Signature([*fixed, *inspect.signature(kind).parameters.values()])
 
 
-def parse(kind: type[OptionsType], given: Keywords, name: str) -> OptionsType:
+def parse(kind: type[Model], given: Keywords, name: str) -> Model:
     """Check options; say in one sentence what is wrong.
 
     Raises

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from valuetrack.api.training import Progress
+from valuetrack.api.loggers import SEED, Logger, Values
 
 _number = itertools.count()
+
+
+def import_tensorboard() -> tuple[Any, Any, Any]:
+    """Return what writes files, a scalar and an event, or say how to install them."""
+    try:
+        from tensorboardX import event_file_writer, summary  # noqa: PLC0415 - an extra
+        from tensorboardX.proto.event_pb2 import Event  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError(
+            "TensorBoard's files need an extra: pip install 'valuetrack[tensorboard]'."
+        ) from error
+    return event_file_writer, summary.scalar, Event
 
 
 class Board:
@@ -25,20 +35,13 @@ class Board:
     """
 
     def __init__(self, folder: str) -> None:
-        try:
-            from tensorboardX import event_file_writer, summary  # noqa: PLC0415 - an extra
-            from tensorboardX.proto.event_pb2 import Event  # noqa: PLC0415
-        except ImportError as error:
-            raise ImportError(
-                "TensorBoard's files need an extra: pip install 'valuetrack[tensorboard]'."
-            ) from error
-        self._event, self._scalar = Event, summary.scalar
+        event_file_writer, self._scalar, self._event = import_tensorboard()
         os.makedirs(folder, exist_ok=True)
         # Names hold the time in seconds, and two trainings may begin in the same one.
         suffix = f".{os.getpid()}.{next(_number)}"
         self._file = event_file_writer.EventsWriter(os.path.join(folder, "events"), suffix)
 
-    def write(self, step: int, scalars: dict[str, float]) -> None:
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Write what is finite of the scalars."""
         for name, value in scalars.items():
             if np.isfinite(value):
@@ -53,29 +56,22 @@ class Board:
         self._file.close()
 
 
-@contextlib.contextmanager
-def written_to(
-    folder: str | os.PathLike[str] | None, seeds: Sequence[int]
-) -> Iterator[Callable[[Progress], None]]:
-    """Yield what writes a training's progress for TensorBoard, a run for each seed.
+class TensorBoardLogger(Logger):
+    """Files for TensorBoard below a folder, a run for each seed."""
 
-    Without a folder, nothing is written.
-    """
-    with contextlib.ExitStack() as opened:
-        boards = [Board(os.path.join(folder, f"seed-{seed}")) for seed in seeds if folder]
-        for board in boards:
-            opened.callback(board.close)
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = os.fspath(folder)
+        self._boards: dict[str, Board] = {}
+        import_tensorboard()
 
-        def write(progress: Progress) -> None:
-            for place, board in enumerate(boards):
-                scalars = {
-                    "rollout/ep_rew_mean": progress.episode_return[place],
-                    "rollout/value_at_start": progress.value_at_start[place],
-                    "rollout/discounted_return": progress.discounted_return[place],
-                    "train/loss": progress.loss[place],
-                }
-                if progress.evaluation is not None:
-                    scalars["eval/mean_reward"] = progress.evaluation[place].mean()
-                board.write(progress.steps, scalars)
+    def log(self, step: int, values: Values) -> None:
+        """Write what is finite of a seed's numbers."""
+        name = f"seed-{values[SEED]}" if SEED in values else ""
+        if name not in self._boards:
+            self._boards[name] = Board(os.path.join(self._folder, name))
+        self._boards[name].write(step, {k: v for k, v in values.items() if k != SEED})
 
-        yield write
+    def close(self) -> None:
+        """Close all files."""
+        for board in self._boards.values():
+            board.close()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
 from valuetrack.api.arguments import check_count
+from valuetrack.api.loggers import Logger, log_progress
 from valuetrack.api.pieces import Heartbeat, run_pieces
-from valuetrack.api.tensorboard import written_to
+from valuetrack.api.tensorboard import TensorBoardLogger
 from valuetrack.training.trainer import Trace, Trainer
 from valuetrack.types import NDArray
 
@@ -109,6 +110,7 @@ def train(
     callback: Callback | None = None,
     heartbeat: Heartbeat | None = None,
     progress_bar: bool = False,
+    logger: Logger | Sequence[Logger] | None = None,
     tensorboard: str | os.PathLike[str] | None = None,
 ) -> None:
     """Train for this many more steps; reports come at multiples of ``report_every``."""
@@ -120,12 +122,12 @@ def train(
     report = math.ceil((schedule.report_every or math.ceil(steps / REPORTS)) / per_cycle)
     evaluate = math.ceil((schedule.evaluate_every or 0) / per_cycle)
     bar = show_progress(agent, steps) if progress_bar else contextlib.nullcontext(lambda: None)
-    with bar as advance, written_to(tensorboard, agent.seeds) as write:
+    with bar as advance, _logging_to(logger, tensorboard) as loggers:
 
         def tell(trace: Trace, evaluation: NDArray | None = None) -> bool | None:
             sums = (*trace.means(), *trace.beliefs())
             progress = Progress(agent, trainer.steps, trainer.clock.updates, *sums, evaluation)
-            write(progress)
+            log_progress(loggers, progress)
             return None if callback is None else callback(progress)
 
         def at_point() -> bool | None:
@@ -161,6 +163,25 @@ def train(
         # A stop between two points is reported too, but what it has summed up stays for the next.
         if not finished and trainer.trace.cycles.any():
             tell(trainer.trace)
+
+
+@contextlib.contextmanager
+def _logging_to(
+    logger: Logger | Sequence[Logger] | None, tensorboard: str | os.PathLike[str] | None
+) -> Iterator[list[Logger]]:
+    """Yield all loggers; those that are given stay open, as another training may follow."""
+    given = [] if logger is None else list(logger) if isinstance(logger, Sequence) else [logger]
+    for one in given:
+        if not callable(getattr(one, "log", None)):
+            raise TypeError(
+                f"A logger has the methods log(step, values) and close(); {one!r} has not."
+            )
+    with contextlib.ExitStack() as opened:
+        if tensorboard is not None:
+            board = TensorBoardLogger(tensorboard)
+            opened.callback(board.close)
+            given.append(board)
+        yield given
 
 
 @contextlib.contextmanager

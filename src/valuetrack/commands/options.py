@@ -13,6 +13,36 @@ from typing import Annotated
 from typer import Argument, Option
 
 Backend = enum.Enum("Backend", {"auto": "auto", "compiled": "compiled", "host": "host"})
+LoggerName = enum.Enum(
+    "LoggerName",
+    {
+        "csv": "csv",
+        "jsonl": "jsonl",
+        "tensorboard": "tensorboard",
+        "wandb": "wandb",
+        "trackio": "trackio",
+    },
+)
+EngineName = enum.Enum("EngineName", {"local": "local", "ray": "ray", "slurm": "slurm"})
+Where = Annotated[
+    EngineName, Option("--engine", help="Where units run: this machine, Ray or SLURM.")
+]
+Address = Annotated[
+    str | None,
+    Option(metavar="auto|HOST:PORT", help="A Ray cluster; by default a new one on this machine."),
+]
+NumCpus = Annotated[int, Option(min=1, help="Cores reserved for each unit.")]
+SharedFolder = Annotated[
+    bool, Option("--shared-folder", help="All nodes of Ray see the run's folder; write there.")
+]
+Slurm = Annotated[
+    list[str] | None,
+    Option(
+        metavar="KEY=VALUE",
+        help="partition, time (minutes), memory (GB), parallel, account, qos, constraint or "
+        "cluster=local; may be repeated.",
+    ),
+]
 Imports = Annotated[
     list[str] | None,
     Option("--import", metavar="MODULE", help="Import this first, to register yours."),
@@ -57,6 +87,8 @@ class Reproduce:
       valuetrack reproduce indoor-escape --rows lktd-10000,dqn --seeds 20 --out runs/two-rows
 
       valuetrack reproduce classic-control --env CartPole-v1 --seeds 10
+
+      valuetrack reproduce indoor-escape --engine ray --address auto
     """
 
     experiment: Annotated[
@@ -89,6 +121,11 @@ class Reproduce:
     timing: Annotated[
         bool, Option(help="Also measure the time per update, when all is trained.")
     ] = True
+    engine: Where = EngineName.local
+    address: Address = None
+    num_cpus: NumCpus = 1
+    shared_folder: SharedFolder = False
+    slurm: Slurm = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +152,8 @@ class Train:
       valuetrack train --env CartPole-v1 --steps 50000 --set step_size=1e-4
 
       valuetrack train --algo dqn --env MyEnv-v0 --import my_package --seeds 8 --out runs/mine
+
+      valuetrack train --env CartPole-v1 --seeds 50 --engine ray --address auto
     """
 
     env: Annotated[str, Option(help="The Gymnasium id of the environment.")]
@@ -158,9 +197,18 @@ class Train:
         int | None,
         Option(min=1, help="Solve intervals for the tracked values after every this many updates."),
     ] = None
+    logger: Annotated[
+        list[LoggerName] | None,
+        Option(help="Where the numbers of each report go as well; may be repeated."),
+    ] = None
     tensorboard: Annotated[
-        bool, Option("--tensorboard", help="Write TensorBoard's files into the folder.")
+        bool, Option("--tensorboard", help="The same as --logger tensorboard.")
     ] = False
+    engine: Where = EngineName.local
+    address: Address = None
+    num_cpus: NumCpus = 1
+    shared_folder: SharedFolder = False
+    slurm: Slurm = None
 
 
 @dataclass(frozen=True)

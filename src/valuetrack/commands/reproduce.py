@@ -23,9 +23,10 @@ from rich.text import Text
 
 from valuetrack.commands import INTERRUPTED
 from valuetrack.commands.options import Report, Reproduce
-from valuetrack.commands.session import Stop, say, stoppable
+from valuetrack.commands.session import Stop, engine_choice, say, stoppable
 from valuetrack.experiments import provenance
 from valuetrack.experiments import run as runs
+from valuetrack.experiments.engines import EngineChoice
 from valuetrack.experiments.engines.local import call_in_process
 from valuetrack.experiments.spec import Experiment, from_manifest, load
 from valuetrack.experiments.timing import CONFIGURATIONS, time_updates, timed_rows
@@ -39,13 +40,13 @@ TIMING = "timing.json"
 
 def reproduce(given: Reproduce, console: Console) -> int:
     """Run, or go on with, an experiment, and report it, unless it was stopped before its end."""
-    request = _request(given)
+    request, choice = _request(given), engine_choice(given)
     name = f"{given.experiment}-quick" if given.quick else given.experiment
     path = given.out or Path("runs") / name
     folder = runs.open_or_create(path, request, resume=given.resume)
     started = time.monotonic()
     with stoppable() as stop:
-        finished = _run(folder, request.rows, stop, console)
+        finished = run_units(folder, request.rows, stop, console, choice)
     with folder.changing():
         manifest = folder.manifest()
         manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
@@ -98,8 +99,12 @@ def _rows_in(spec: Experiment, env: str) -> tuple[str, ...]:
     return chosen
 
 
-def _run(folder: RunFolder, rows: tuple[str, ...], stop: Stop, console: Console) -> bool:
+def run_units(
+    folder: RunFolder, rows: tuple[str, ...], stop: Stop, console: Console, choice: EngineChoice
+) -> bool:
     """Run some rows of a folder, with a bar for each and one for all."""
+    if not runs.pending_units(folder, rows):
+        return True
     spec = from_manifest(folder.manifest())
     seeds: Counter[str] = Counter()
     for unit in runs.pending_units(folder, rows):
@@ -118,7 +123,8 @@ def _run(folder: RunFolder, rows: tuple[str, ...], stop: Stop, console: Console)
             progress.advance(overall, taken)
             log(progress.tasks[overall])
 
-        return runs.run(folder, rows=rows, advance=advance, stop=stop)
+        engine = choice.make(folder)
+        return runs.run(folder, rows=rows, advance=advance, stop=stop, engine=engine)
 
 
 class _StepsPerSecond(ProgressColumn):

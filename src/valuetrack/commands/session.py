@@ -18,7 +18,9 @@ from rich.console import Console
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Progress
-from valuetrack.commands.arguments import Observations
+from valuetrack.commands.arguments import Observations, assignments
+from valuetrack.commands.options import Reproduce, Train
+from valuetrack.experiments.engines import EngineChoice
 from valuetrack.experiments.runner import Unit
 from valuetrack.interrupts import handled_by
 from valuetrack.io.atomic import write_atomically
@@ -39,6 +41,18 @@ SAVE_SECONDS = 60.0
 def say(console: Console, line: str) -> None:
     """Print a line as it is, however long, so that a path in it can be copied."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def engine_choice(given: Reproduce | Train) -> EngineChoice:
+    """Return where the units of a command run; refuse options that do not fit together."""
+    return EngineChoice(
+        given.engine.value,
+        given.address,
+        given.num_cpus,
+        given.shared_folder,
+        assignments(given.slurm, "--slurm"),
+        tuple(getattr(given, "import_", None) or ()),
+    )
 
 
 class Stop:

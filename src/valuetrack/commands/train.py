@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
 
 from valuetrack.api.agent import AnyAgent
+from valuetrack.api.loggers import Logger
 from valuetrack.api.options import parse
 from valuetrack.api.training import REPORTS, show_progress
 from valuetrack.commands import FAILED
 from valuetrack.commands.arguments import assignments, import_modules, read_observations
+from valuetrack.commands.loggers import chosen_loggers, opened
 from valuetrack.commands.options import Evaluate, Train
-from valuetrack.commands.session import AGENT, Recorder, Tracked, say, stoppable
+from valuetrack.commands.session import AGENT, Recorder, Tracked, engine_choice, say, stoppable
+from valuetrack.commands.tables import show_episodes
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.experiments.run import Request, new_manifest
 from valuetrack.experiments.spec import Experiment, Row
@@ -29,8 +30,6 @@ from valuetrack.registry import agent_type, load
 from valuetrack.training.evaluation import Episodes
 from valuetrack.types import Json
 
-BOARD = "tensorboard"
-
 
 def train(given: Train, console: Console) -> int:
     """Train, save, and say how good the agent is; the exit code says whether a seed diverged."""
@@ -38,6 +37,14 @@ def train(given: Train, console: Console) -> int:
     kind = agent_type(given.algo)
     observations = None if given.track is None else read_observations(given.track)
     path = given.out or Path("runs") / f"{kind.name}-{given.env.replace('/', '-')}"
+    choice = engine_choice(given)
+    if choice.engine != "local":
+        from valuetrack.commands.train_units import train_units  # noqa: PLC0415 - and its reports
+
+        example = _begin(kind, dataclasses.replace(given, seeds=1))
+        return train_units(example, given, path, choice, console)
+    if choice.num_cpus > 1:
+        raise ValueError("--num-cpus is for --engine ray or slurm; here all cores train together.")
     with contextlib.ExitStack() as held:
         # Before an agent is read that another process may replace.
         folder = lock_existing(path, held)
@@ -50,16 +57,15 @@ def train(given: Train, console: Console) -> int:
             tracked = Tracked(agent, path, observations, given.track, resumes)
         elif given.track_intervals_every is not None:
             raise ValueError("--track-intervals-every needs observations to solve for: --track.")
-        board = path / BOARD
-        if given.tensorboard and board.exists() and not board.is_dir():
-            raise ValueError(f"{board} is a file; TensorBoard's files need a folder of that name.")
+        names = chosen_loggers(given, path)
         manifest = _manifest(agent, given.steps)
         if folder is None:
             folder = RunFolder.create(path, manifest)
             held.enter_context(folder.lock([agent.name]))
         else:
             _replace_manifest(folder, manifest)
-        _learn(Recorder(agent, folder, tracked, console), given)
+        loggers = held.enter_context(opened(names, path, agent))
+        _learn(Recorder(agent, folder, tracked, console), given, loggers)
     if tracked is not None:
         tracked.show(console)
     _show(agent, agent.play(given.episodes), console)
@@ -189,7 +195,7 @@ def _replace_manifest(folder: RunFolder, manifest: Json) -> None:
         folder.write_json(MANIFEST, manifest)
 
 
-def _learn(recorder: Recorder, given: Train) -> None:
+def _learn(recorder: Recorder, given: Train, loggers: list[Logger]) -> None:
     """Train to the end or until a stop, and save."""
     agent, tracked = recorder.agent, recorder.tracked
     left = given.steps - agent.num_timesteps
@@ -212,7 +218,7 @@ def _learn(recorder: Recorder, given: Train) -> None:
                     report_every=-(-given.steps // REPORTS),
                     evaluate_every=given.evaluate_every,
                     evaluation_episodes=given.episodes,
-                    tensorboard=recorder.path.with_name(BOARD) if given.tensorboard else None,
+                    logger=loggers,
                     track=None if tracked is None else tracked.observations,
                     track_every=given.track_every,
                     track_intervals_every=given.track_intervals_every,
@@ -244,22 +250,6 @@ def _say_if_diverged(agent: AnyAgent) -> int:
 
 def _show(agent: AnyAgent, played: Episodes, console: Console) -> None:
     """Print what every seed expected and what it got, and over seeds the spread."""
-    numbers = ("seed", "mean return", "discounted", "value at the start")
-    table = Table(
-        *(Column(name, justify="right") for name in numbers),
-        "note",
-        title=escape(f"{type(agent).__name__} in {agent.env.label}, {agent.num_timesteps:,} steps"),
-        caption=f"Means of {played.returns.shape[1]} greedy episodes. The value is the largest Q "
-        "where they begin; it is right if it agrees with the discounted return.",
-    )
-    means = np.stack([part.mean(axis=1) for part in played], axis=1)
-    for seed, row in zip(agent.seeds, means, strict=True):
-        at = agent.diverged.get(seed)
-        note = "" if at is None else f"diverged at {at:,}"
-        table.add_row(str(seed), *(f"{value:.2f}" for value in row), note)
-    if len(means) > 1:
-        errors = means.std(axis=0, ddof=1) / np.sqrt(len(means))
-        cells = (f"{m:.2f} ± {e:.2f}" for m, e in zip(means.mean(axis=0), errors, strict=True))
-        table.add_section()
-        table.add_row("all", *cells, "mean and standard error")
-    console.print(table)
+    diverged = {seed: agent.diverged.get(seed, -1) for seed in agent.seeds}
+    title = f"{type(agent).__name__} in {agent.env.label}, {agent.num_timesteps:,} steps"
+    show_episodes(title, played, diverged, console)

@@ -13,11 +13,11 @@ import jax
 
 from valuetrack.experiments import measure, provenance
 from valuetrack.experiments.engines import Engine, InlineEngine, LocalEngine
-from valuetrack.experiments.runner import StopFlag, Unit
+from valuetrack.experiments.runner import Unit
 from valuetrack.experiments.spec import DEFAULT_PRESET, Experiment, Row
 from valuetrack.io.errors import StoreError, StrPath
 from valuetrack.io.manifest import FORMAT
-from valuetrack.io.run_folder import MANIFEST, RunFolder
+from valuetrack.io.run_folder import MANIFEST, RunFolder, StopFlag
 from valuetrack.training.seed_groups import available_cores
 from valuetrack.types import Json
 

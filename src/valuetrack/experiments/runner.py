@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,34 +12,16 @@ from valuetrack.api.pieces import run_pieces
 from valuetrack.experiments.measure import build_measure, pool_options
 from valuetrack.experiments.measure.base import below, placed_below
 from valuetrack.experiments.spec import Experiment
-from valuetrack.io.run_folder import RunFolder, StoreError
+from valuetrack.experiments.units import Unit
+from valuetrack.io.run_folder import RunFolder, StopFlag, StoreError
 from valuetrack.registry import agent_type
 from valuetrack.training.seed_groups import limited_to
+
+__all__ = ["MEASURE", "Unit", "UnitRun", "run_unit"]
 
 CHECKPOINT_SECONDS = 60.0
 MEASURE = "measure"
 """What the names of a measure's arrays in a checkpoint begin with."""
-
-
-class StopFlag(Protocol):
-    """Whatever can say that it is time to stop, such as ``threading.Event``."""
-
-    def is_set(self) -> bool:
-        """Return whether to stop at the next safe place."""
-        ...
-
-
-class Unit(NamedTuple):
-    """A group of seeds of a row: what one process runs at a time."""
-
-    row: str
-    first_seed: int
-    seeds: int
-
-    @property
-    def name(self) -> str:
-        """The unit's folder."""
-        return f"seeds-{self.first_seed:04d}-{self.first_seed + self.seeds - 1:04d}"
 
 
 class UnitRun:
@@ -54,6 +35,8 @@ class UnitRun:
         Where its files go.
     kind_of
         The class of an algorithm by its name; a study may have one of its own.
+    checkpoint_seconds
+        How often its state is saved; every minute by default.
     """
 
     def __init__(
@@ -62,7 +45,9 @@ class UnitRun:
         spec: Experiment,
         folder: RunFolder,
         kind_of: Callable[[str], type[AnyAgent]] = agent_type,
+        checkpoint_seconds: float | None = None,
     ) -> None:
+        self.patience = CHECKPOINT_SECONDS if checkpoint_seconds is None else checkpoint_seconds
         self.unit, self.folder, self.place = unit, folder, (unit.row, unit.name)
         row = spec.row(unit.row)
         options = {**pool_options(spec), **row.options}
@@ -102,7 +87,7 @@ class UnitRun:
             advance(steps - told)
             told = steps
             stopped = stop.is_set()  # once: it may be set between two looks
-            if stopped or now - saved > CHECKPOINT_SECONDS:
+            if stopped or now - saved > self.patience:
                 self._save()
                 saved = now
             return not stopped
@@ -173,7 +158,13 @@ class UnitRun:
 
 
 def run_unit(
-    unit: Unit, spec: Experiment, folder: RunFolder, advance: Callable[[int], None], stop: StopFlag
+    unit: Unit,
+    spec: Experiment,
+    folder: RunFolder,
+    advance: Callable[[int], None],
+    stop: StopFlag,
+    checkpoint_seconds: float | None = None,
 ) -> bool:
     """Run a unit to its end; return False if it was stopped before."""
-    return UnitRun(unit, spec, folder).run(stop, advance)
+    made = UnitRun(unit, spec, folder, checkpoint_seconds=checkpoint_seconds)
+    return made.run(stop, advance)

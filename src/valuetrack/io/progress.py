@@ -15,6 +15,9 @@ from valuetrack.io.atomic import write_atomically
 from valuetrack.io.errors import StoreError, reading
 from valuetrack.types import Json
 
+TAIL_BYTES = 1 << 16
+"""How much of a file is read for its last record."""
+
 
 def append_record(path: Path, record: Mapping[str, object]) -> None:
     """Append a record as one line of JSON; NaN and infinity become null.
@@ -35,6 +38,22 @@ def append_record(path: Path, record: Mapping[str, object]) -> None:
 def read_records(path: Path) -> list[Json]:
     """Return all complete records; a line that is still being written is not one."""
     return [record for _, record in _lines(path)]
+
+
+def last_record(path: Path) -> Json | None:
+    """Return the last complete record, reading no more than the end of the file; ``None`` if none.
+
+    A record that is longer than what is read, or damaged, is none either.
+    """
+    try:
+        with open(path, "rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - TAIL_BYTES))
+            data = file.read()
+        found = json.loads(data[: data.rfind(b"\n")].rpartition(b"\n")[2])
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def cut_records(path: Path, steps: int) -> None:

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from valuetrack.io import array_file, progress
 from valuetrack.io.arrays import pack_text, unpack_text
@@ -42,8 +44,18 @@ UNIT = "unit.json"
 PROGRESS = "progress.jsonl"
 CHECKPOINT = "checkpoint.vt"
 LOCK = ".lock"
+WAIT_SECONDS = 0.2
+"""How often to look whether a lock is free."""
 TABLES = "tables"
 """The key in ``unit.json`` of the tables' checksums."""
+
+
+class StopFlag(Protocol):
+    """Whatever can say that it is time to stop, such as ``threading.Event``."""
+
+    def is_set(self) -> bool:
+        """Return whether to stop at the next safe place."""
+        ...
 
 
 class RunFolder:
@@ -121,6 +133,17 @@ class RunFolder:
                 file = held.enter_context(open(path / LOCK, "wb"))
                 _lock_now(file.fileno(), f"{row} in {shown(self.path)}")
             yield
+
+    @contextlib.contextmanager
+    def lock_unit(self, row: str, unit: str, stop: StopFlag) -> Iterator[bool]:
+        """Keep other processes from running a unit meanwhile; wait for one that does.
+
+        The lock of a row belongs to the process that plans its units. One that runs a unit for it
+        elsewhere may outlive it for a moment. Yields whether the unit is locked: a stop ends the
+        waiting.
+        """
+        with open(self._make_unit(row, unit) / LOCK, "wb") as file:
+            yield _lock_in_time(file.fileno(), f"{row}, {unit} in {shown(self.path)}", stop)
 
     # -- units ------------------------------------------------------------------------------------
 
@@ -235,6 +258,19 @@ def _lock_now(handle: int, what: str) -> None:
         raise StoreError(
             f"{what} cannot be locked: {reason(error)}; choose a folder on another disk."
         ) from error
+
+
+def _lock_in_time(handle: int, what: str, stop: StopFlag) -> bool:
+    """Lock a file for as long as it is open, as soon as that is possible, unless stopped."""
+    while not stop.is_set():
+        try:
+            _lock_now(handle, what)
+            return True
+        except StoreError as error:
+            if not isinstance(error.__cause__, BlockingIOError):
+                raise
+            time.sleep(WAIT_SECONDS)
+    return False
 
 
 def _check_unused(path: Path) -> None:

@@ -6,14 +6,26 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol, Self
 
 from valuetrack.experiments.runner import Unit
+from valuetrack.experiments.spec import SpecError
+from valuetrack.io.errors import ModelFileError, StoreError
 
 
 class WorkerError(RuntimeError):
     """A unit failed; the message says why."""
 
 
+def explained(error: Exception) -> str:
+    """Say why a unit failed; our own errors are sentences already."""
+    if isinstance(error, StoreError | SpecError | ModelFileError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
 class Event(NamedTuple):
-    """A unit has gone on by some environment steps, over all its seeds."""
+    """A unit has gone on by some environment steps, over all its seeds.
+
+    They are negative when a unit begins again elsewhere, from where it was saved last.
+    """
 
     row: str
     steps: int

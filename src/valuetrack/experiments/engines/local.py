@@ -23,11 +23,11 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
 from typing import Any, TypeAlias, TypeVar
 
-from valuetrack.experiments.engines.base import Engine, Event, WorkerError
+from valuetrack.experiments.engines.base import Engine, Event, WorkerError, explained
+from valuetrack.experiments.nodes.surroundings import single_threaded
 from valuetrack.experiments.runner import Unit, run_unit
-from valuetrack.experiments.spec import SpecError, from_manifest
+from valuetrack.experiments.spec import from_manifest
 from valuetrack.interrupts import ignored
-from valuetrack.io.errors import ModelFileError, StoreError
 from valuetrack.io.run_folder import RunFolder
 
 PATIENCE_SECONDS = 0.5
@@ -212,10 +212,8 @@ def _be_process(
         os.sched_setaffinity(0, {allowed[core % len(allowed)]})
     try:
         job(*arguments)
-    except (StoreError, SpecError, ModelFileError) as error:
-        messages.put(("error", str(error)))
     except Exception as error:  # the parent raises it
-        messages.put(("error", f"{type(error).__name__}: {error}"))
+        messages.put(("error", explained(error)))
 
 
 def _run_units(path: str, tasks: Queue[Unit], messages: Messages, halt: c_byte) -> None:
@@ -265,13 +263,14 @@ def _end_with_parent() -> None:
 @contextlib.contextmanager
 def _one_thread_each() -> Iterator[None]:
     """Let processes started meanwhile compute with one thread."""
-    before = os.environ.get("XLA_FLAGS")
-    single = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    os.environ["XLA_FLAGS"] = f"{before} {single}" if before else single
+    single = single_threaded(os.environ)
+    before = {name: os.environ.get(name) for name in single}
+    os.environ.update(single)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["XLA_FLAGS"]
-        else:
-            os.environ["XLA_FLAGS"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from valuetrack.api.agent import AnyAgent
-from valuetrack.experiments.measure import control, intervals, outcome, values
+from valuetrack.experiments.measure import control, intervals, outcome, training, values
 from valuetrack.experiments.measure.base import Measure
 from valuetrack.experiments.spec import Experiment, Row, Section, SpecError, spec_error
 from valuetrack.types import Json
@@ -29,6 +29,7 @@ KINDS: dict[str, _Kind] = {
         intervals.IntervalsOptions, intervals.plan_points, intervals.IntervalsMeasure, False
     ),
     "outcome": _Kind(outcome.OutcomeOptions, outcome.plan_points, outcome.OutcomeMeasure),
+    "training": _Kind(training.TrainingOptions, training.plan_points, training.TrainingMeasure),
 }
 
 

@@ -57,9 +57,13 @@ class Records:
         self.columns: Columns = {}
 
     def append(self, rows: Columns) -> None:
-        """Add rows with the same columns as before."""
+        """Add rows with the same columns as before.
+
+        Their order is that of the new rows: a checkpoint does not keep it, and a run that was
+        killed has the same files as another.
+        """
         before = self.columns or {name: column[:0] for name, column in rows.items()}
-        self.columns = {name: np.concatenate([before[name], rows[name]]) for name in before}
+        self.columns = {name: np.concatenate([before[name], rows[name]]) for name in rows}
 
     def arrays(self, name: str) -> Columns:
         """Return the columns under names below ``name``."""
