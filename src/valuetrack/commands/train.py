@@ -22,6 +22,8 @@ from valuetrack.commands.arguments import assignments, import_modules, read_obse
 from valuetrack.commands.options import Evaluate, Train
 from valuetrack.commands.session import AGENT, Recorder, Tracked, say, stoppable
 from valuetrack.envs.gym.guards import EnvironmentFailedError
+from valuetrack.envs.indoor_escape import IndoorEscape
+from valuetrack.experiments.maps import TrainingMaps
 from valuetrack.experiments.run import Request, new_manifest
 from valuetrack.experiments.spec import Experiment, Row
 from valuetrack.io.run_folder import MANIFEST, RunFolder, StoreError
@@ -48,7 +50,8 @@ def train(given: Train, console: Console) -> int:
             return _say_if_diverged(agent)
         if given.track is not None and observations is not None:
             tracked = Tracked(agent, path, observations, given.track, resumes)
-        elif given.track_intervals_every is not None:
+        maps = _make_maps(agent, given)
+        if given.track_intervals_every is not None and tracked is None and maps is None:
             raise ValueError("--track-intervals-every needs observations to solve for: --track.")
         board = path / BOARD
         if given.tensorboard and board.exists() and not board.is_dir():
@@ -59,7 +62,7 @@ def train(given: Train, console: Console) -> int:
             held.enter_context(folder.lock([agent.name]))
         else:
             _replace_manifest(folder, manifest)
-        _learn(Recorder(agent, folder, tracked, console), given)
+        _learn(Recorder(agent, folder, tracked, maps, console), given)
     if tracked is not None:
         tracked.show(console)
     _show(agent, agent.play(given.episodes), console)
@@ -177,6 +180,14 @@ def _manifest(agent: AnyAgent, steps: int) -> Json:
     return new_manifest(Request(spec, "none", (row.id,), agent.seeds[0], seeds))
 
 
+def _make_maps(agent: AnyAgent, given: Train) -> TrainingMaps | None:
+    """Return what draws the values of a grid's cells, which are tracked if nothing else is."""
+    if not isinstance(agent.env.in_jax, IndoorEscape):
+        return None
+    every = given.track_intervals_every if given.track is None else None
+    return TrainingMaps(agent, given.steps, every)
+
+
 def _replace_manifest(folder: RunFolder, manifest: Json) -> None:
     """Say in a folder that its training goes on, unless that is of another algorithm."""
     before, row = folder.manifest()["rows"], manifest["rows"][0]
@@ -215,7 +226,7 @@ def _learn(recorder: Recorder, given: Train) -> None:
                     tensorboard=recorder.path.with_name(BOARD) if given.tensorboard else None,
                     track=None if tracked is None else tracked.observations,
                     track_every=given.track_every,
-                    track_intervals_every=given.track_intervals_every,
+                    track_intervals_every=None if tracked is None else given.track_intervals_every,
                 )
             except KeyboardInterrupt:
                 stop.asked = True
