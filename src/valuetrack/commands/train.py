@@ -21,6 +21,7 @@ from valuetrack.commands import FAILED
 from valuetrack.commands.arguments import assignments, import_modules, read_observations
 from valuetrack.commands.options import Evaluate, Train
 from valuetrack.commands.session import AGENT, Recorder, Tracked, say, stoppable
+from valuetrack.commands.watch import watched
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.envs.indoor_escape import IndoorEscape
 from valuetrack.experiments.maps import TrainingMaps
@@ -36,6 +37,12 @@ BOARD = "tensorboard"
 
 def train(given: Train, console: Console) -> int:
     """Train, save, and say how good the agent is; the exit code says whether a seed diverged."""
+    with contextlib.ExitStack() as shown:
+        return _train(given, console, shown)
+
+
+def _train(given: Train, console: Console, shown: contextlib.ExitStack) -> int:
+    """Train; the live page, if one is wanted, is open until ``shown`` is left."""
     import_modules(given.import_)
     kind = agent_type(given.algo)
     observations = None if given.track is None else read_observations(given.track)
@@ -62,12 +69,15 @@ def train(given: Train, console: Console) -> int:
             held.enter_context(folder.lock([agent.name]))
         else:
             _replace_manifest(folder, manifest)
+        page = shown.enter_context(watched(path, given.port, console, wanted=given.watch))
         _learn(Recorder(agent, folder, tracked, maps, console), given)
     if tracked is not None:
         tracked.show(console)
     _show(agent, agent.play(given.episodes), console)
     say(console, f"Agent: {path / AGENT}")
-    return _say_if_diverged(agent)
+    code = _say_if_diverged(agent)
+    page.stay()
+    return code
 
 
 def evaluate(given: Evaluate, console: Console) -> None:

@@ -7,6 +7,8 @@ of the values, the width of their interval and the probability of every action.
 
 from __future__ import annotations
 
+import math
+
 import jax
 import numpy as np
 
@@ -75,7 +77,7 @@ def frame_of(samples: NDArray, legal: Bools) -> Json:
 def rounded(values: Floats, digits: int) -> list[object]:
     """Return an array as lists of numbers with few digits; NaN and infinity are ``None``."""
     flat = [
-        float(f"{x:.{digits}g}") if np.isfinite(x) else None for x in np.ravel(values).tolist()
+        float(f"{x:.{digits}g}") if math.isfinite(x) else None for x in np.ravel(values).tolist()
     ]
     for size in reversed(np.shape(values)[1:]):
         flat = [flat[i : i + size] for i in range(0, len(flat), size)]  # type: ignore[misc]
