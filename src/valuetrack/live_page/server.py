@@ -39,7 +39,7 @@ ASSETS = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     **{
         f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8")
-        for name in ("app", "colours", "curves", "figures", "grid", "text")
+        for name in ("app", "colours", "curves", "figures", "grid", "maps", "panels", "text")
     },
 }
 """Route -> file in ``assets``, and its type."""
