@@ -1,15 +1,17 @@
-"""A headless Chromium through its DevTools pipe: enough to load a page, act on it and look at it."""
+"""A headless Chromium through its DevTools pipe: loads a page, acts on it and looks at it."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import itertools
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,11 @@ FLAGS = [
     "--disable-extensions", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe",
 ]  # fmt: skip
+START = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
+    "os.execv(sys.argv[3], sys.argv[3:])"
+)
+"""A browser reads from descriptor 3 and writes to 4."""
 PATIENCE_SECONDS = 40.0
 
 
@@ -118,18 +125,24 @@ class Browser:
         path.write_bytes(base64.b64decode(found["data"]))
 
 
+def moved_up(handle: int) -> int:
+    """Return the same pipe under a number that is not 3 or 4."""
+    moved = fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, 20)
+    os.close(handle)
+    return moved
+
+
 @contextlib.contextmanager
 def browsing(folder: Path) -> Iterator[Browser]:
     """Start a browser with a profile of its own; end it and all it started."""
     assert CHROMIUM is not None
-    to_browser, ours_out = os.pipe()
-    ours_in, from_browser = os.pipe()
-
-    # The browser reads from descriptor 3 and writes to 4.
-    script = 'exec "$0" "$@" 3<&%d 4>&%d' % (to_browser, from_browser)
+    to_browser, ours_out = map(moved_up, os.pipe())
+    ours_in, from_browser = map(moved_up, os.pipe())
+    theirs = (to_browser, from_browser)
+    browser = [CHROMIUM, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
     process = subprocess.Popen(
-        ["/bin/sh", "-c", script, CHROMIUM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
-        pass_fds=(to_browser, from_browser),
+        [sys.executable, "-c", START, *map(str, theirs), *browser],
+        pass_fds=theirs,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from valuetrack import posterior
@@ -111,6 +112,7 @@ class TrainingMaps:
         exact = exact_values(agent, env, 0.0 if is_greedy else agent.options.exploration_final)
         self.grid, self.legal = describe_grid(env, exact, agent.seeds), exact.legal
         self.observations, _ = agent.env.encode(observations(env))
+        self._seen = jnp.asarray(self.observations)
         self.members = min(len(agent.seeds), MOST_SEEDS)
         self._ask = jax.jit(self._values)
         self._before, self._solved = agent.num_timesteps, agent.trainer.clock.updates
@@ -148,9 +150,10 @@ class TrainingMaps:
         def of_seed(state: LearnerState, drawn: Params) -> Array:
             def of_one(params: Params) -> Array:
                 one = state._replace(sampler=state.sampler._replace(params=params))
-                return self.agent.learner.values(values_key(), one, self.observations)
+                return self.agent.learner.values(values_key(), one, self._seen)
 
-            return jax.lax.map(of_one, drawn)
+            each: Array = jax.lax.map(of_one, drawn)
+            return each
 
         values: Array = jax.vmap(of_seed)(states, samples)
         return values

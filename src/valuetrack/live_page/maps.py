@@ -105,9 +105,7 @@ class UnitMaps:
         steps = record.get("steps")
         if not isinstance(steps, int) or len(self.frames) >= MOST_FRAMES:
             raise ValueError("no steps, or too many frames")
-        arrays = {
-            name: np.asarray(record[name], np.float32) for name in FIELDS if name in record
-        }
+        arrays = {name: np.asarray(record[name], np.float32) for name in FIELDS if name in record}
         if "mean" not in arrays or any(array.shape != shape for array in arrays.values()):
             raise ValueError("another shape")
         self.frames.append(Frame(steps, arrays))
@@ -181,9 +179,7 @@ def _exact(env_options: str, epsilon: float, discount: float, ties: str) -> Grid
     env = IndoorEscape(**options)
     rule: TieRule = "reference" if ties == "reference" else "uniform"
     exact = optimal_q(env, epsilon=epsilon, discount=discount, ties=rule).values
-    return Grid(
-        env.width, env.height, env.walls, env.start, env.goal_position, (), 0.95, exact
-    )
+    return Grid(env.width, env.height, env.walls, env.start, env.goal_position, (), 0.95, exact)
 
 
 def flat(values: Floats, digits: int) -> list[float | None]:
@@ -193,5 +189,6 @@ def flat(values: Floats, digits: int) -> list[float | None]:
 
 
 def _cell(value: object) -> tuple[int, int]:
-    x, y = value  # type: ignore[misc]
-    return int(x), int(y)
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError("not a cell")
+    return int(value[0]), int(value[1])

@@ -52,15 +52,13 @@ def _numbers(unit: UnitView, name: str) -> tuple[NDArray, Floats]:
 
 def merged(row: RowView, name: str) -> tuple[NDArray, Floats]:
     """Return all steps, and the numbers of all seeds at them, NaN where there are none."""
-    found = [
-        (unit, *_numbers(unit, name)) for unit in row.units if name in _columns(unit)
-    ]
+    found = [(unit, *_numbers(unit, name)) for unit in row.units if name in _columns(unit)]
     steps = thinned(np.unique(np.concatenate([steps for _, steps, _ in found])), MOST_SHOWN)
     place = {seed: i for i, seed in enumerate(row.seeds)}
     numbers = np.full((len(steps), len(place)), np.nan)
     for unit, own, values in found:
         known = np.isin(own, steps)
-        columns = [place[seed] for seed in unit.seeds]
+        columns = np.array([place[seed] for seed in unit.seeds])
         numbers[np.ix_(np.searchsorted(steps, own[known]), columns)] = values[known]
     return steps, numbers
 

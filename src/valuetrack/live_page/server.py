@@ -17,6 +17,7 @@ from this page or from no page at all.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -141,10 +142,8 @@ class PageServer(ThreadingHTTPServer):
             late = [request for end, request in self._reading.values() if now > end]
         for request in late:
             self.has_read(request)
-            try:
+            with contextlib.suppress(OSError):
                 request.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that went away; the server goes on in any case."""
@@ -184,7 +183,9 @@ class PageHandler(BaseHTTPRequestHandler):
         except Exception:
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "The page failed here; reload it.")
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        """Send the same without its content."""
+        self.do_GET()
 
     def _check_sender(self) -> None:
         """Refuse who does not mean this server, and pages of others."""
@@ -316,12 +317,10 @@ class Question:
 
 def _turn_away(request: socket.socket) -> None:
     """Say that there are too many connections, without waiting for the client."""
-    try:
+    with contextlib.suppress(OSError):
         request.settimeout(0)
         request.send(
             b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\n"
             b"X-Content-Type-Options: nosniff\r\nRetry-After: 1\r\n\r\n"
             b"Too many connections; try again.\n"
         )
-    except OSError:
-        pass

@@ -65,9 +65,7 @@ def series_of_tables(
     return found
 
 
-def by_step(
-    step: NDArray, seed: NDArray, values: NDArray, seeds: range
-) -> tuple[NDArray, Floats]:
+def by_step(step: NDArray, seed: NDArray, values: NDArray, seeds: range) -> tuple[NDArray, Floats]:
     """Return the steps, and the mean value of each at each seed, NaN where there is none.
 
     Examples

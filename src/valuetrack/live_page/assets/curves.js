@@ -13,7 +13,8 @@ export class Curves extends Figure {
     this.curves = [];
     this.end = 1;
     this.isLog = false;
-    this.cursor = null;
+    this.cursor = null; // where the pointer or the keys are
+    this.mark = null; // a step that is shown until then
     this.note = "";
     this.paint = (context, width, height, colours) => this.plot(context, width, height, colours);
     this.canvas.addEventListener("pointermove", (event) => this.point(event.offsetX));
@@ -21,12 +22,13 @@ export class Curves extends Figure {
     this.canvas.addEventListener("keydown", (event) => this.key(event));
   }
 
-  show(curves, { end, isLog = false, note = "", about = "" }) {
+  show(curves, { end, isLog = false, note = "", about = "", mark = null }) {
     const known = curves.flatMap((curve) => values(curve));
     this.curves = curves;
     this.end = Math.max(1, end);
     this.isLog = isLog && known.length > 0 && Math.min(...known) > 0;
     this.note = note;
+    this.mark = mark;
     this.about = about;
     this.describe();
     this.draw();
@@ -51,7 +53,7 @@ export class Curves extends Figure {
     if (event.key === "Escape") this.setCursor(null);
     if (move === undefined || !steps.length) return;
     event.preventDefault();
-    const now = this.cursor === null ? steps.length - 1 : steps.indexOf(this.cursor);
+    const now = steps.indexOf(this.cursor ?? this.mark ?? steps[steps.length - 1]);
     this.setCursor(steps[Math.min(steps.length - 1, Math.max(0, now + move))]);
   }
 
@@ -68,8 +70,8 @@ export class Curves extends Figure {
       this.setCaption(this.note || "No numbers yet.");
       return;
     }
-    const step = this.cursor ?? steps[steps.length - 1];
-    const said = this.curves.filter((curve) => !curve.faint).map((curve) => {
+    const step = this.cursor ?? this.mark ?? steps[steps.length - 1];
+    const said = this.curves.filter((curve) => !curve.faint && curve.label).map((curve) => {
       if (curve.level !== undefined) return null;
       const at = curve.steps.indexOf(step);
       if (at < 0 || curve.middle[at] === null) return null;
@@ -107,11 +109,12 @@ export class Curves extends Figure {
     for (const curve of this.curves) line(context, curve, colours, scale, width);
     context.restore();
     this.legend(context, width, height, colours);
-    if (this.cursor !== null) {
+    const at = this.cursor ?? this.mark;
+    if (at !== null) {
       context.strokeStyle = colours.soft;
       context.lineWidth = 1;
       context.setLineDash([2, 3]);
-      stroke(context, [[scale.x(this.cursor), MARGIN.top], [scale.x(this.cursor), height - MARGIN.bottom]]);
+      stroke(context, [[scale.x(at), MARGIN.top], [scale.x(at), height - MARGIN.bottom]]);
       context.setLineDash([]);
     }
   }
@@ -257,6 +260,10 @@ function ticks(low, high, most) {
 function powers(low, high) {
   const found = [];
   for (let power = Math.ceil(low); power <= high; power += 1) found.push(10 ** power);
-  if (found.length > 1) return found.length > 6 ? found.filter((_, i) => i % Math.ceil(found.length / 6) === 0) : found;
-  return ticks(10 ** low, 10 ** high, 4).filter((value) => value > 0);
+  if (found.length > 2) return found.filter((_, i) => i % Math.ceil(found.length / 6) === 0);
+  const finer = [];
+  for (let power = Math.floor(low); power <= high; power += 1) {
+    for (const unit of [1, 2, 5]) finer.push(unit * 10 ** power);
+  }
+  return finer.filter((value) => value >= 10 ** low && value <= 10 ** high);
 }

@@ -113,7 +113,7 @@ export class MapPanel {
       caption: `${where}: ${number(exact[cell])}${exactActions[cell] === null || largest[cell] === null ? "" : `, learned ${number(largest[cell] - exact[cell], 3)} away`}.`,
     });
     this.showWidths(common, where, place, actions);
-    this.showCell(where, about);
+    this.showCell(where);
   }
 
   showWidths(common, where, place, actions) {
@@ -133,7 +133,7 @@ export class MapPanel {
     });
   }
 
-  showCell(where, about) {
+  showCell(where) {
     const { frames, grid, cell } = this;
     const shown = frames.filter((frame) => frame.mean);
     const isSolved = this.kind.value === "solved_width";
@@ -150,7 +150,7 @@ export class MapPanel {
       const end = (sign) => centre.map((value, j) => (value === null || width[j] === null ? null : value + (sign * width[j]) / 2));
       if (isSolved) {
         curves.push({ label: name, colour: action, steps, middle });
-        curves.push({ label: "", faint: true, bars: true, colour: action, steps, middle: centre, low: end(-1), high: end(1) });
+        curves.push({ label: "", bars: true, colour: action, steps, middle: centre, low: end(-1), high: end(1) });
       } else {
         curves.push({ label: name, colour: action, steps, middle, low: end(-1), high: end(1) });
       }
@@ -159,7 +159,8 @@ export class MapPanel {
     this.cellPlot.setTitle(`Q-values of ${where.toLowerCase()}, seed ${this.seed}`);
     const end = Math.max(this.context.end, ...shown.slice(-1).map((frame) => frame.steps));
     const note = curves.length ? "Dashed: exact values." : "No action is legal in this cell.";
-    this.cellPlot.show(curves, { end, about: this.context.about, note });
+    const mark = frames.length > 1 ? frames[Math.min(Number(this.slider.value), frames.length - 1)].steps : null;
+    this.cellPlot.show(curves, { end, about: this.context.about, note, mark });
   }
 }
 

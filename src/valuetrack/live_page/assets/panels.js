@@ -62,12 +62,11 @@ function curvesOf(series, place, plot, seed, seeds) {
     for (const line of series.lines) curves.push({ steps, middle: line, colour: place, faint: true });
   }
   if (isAlone) return [{ label: name || label(series.name), colour: place, steps, middle }];
-  const median = name ? name : "median of seeds";
+  const all = name || "median of seeds";
   const isChosen = series.one !== undefined;
-  curves.push({ label: median, colour: place, steps, middle, low, high, dashed: isChosen && !name });
-  if (isChosen) {
-    curves.push({ label: `seed ${seed}`, colour: place + 1 + plot.series.length, steps, middle: series.one });
-  }
+  const own = name ? `${name}, seed ${seed}` : `seed ${seed}`;
+  curves.push({ label: isChosen && name ? "" : all, colour: place, steps, middle, low, high, dashed: isChosen });
+  if (isChosen) curves.push({ label: own, colour: place, steps, middle: series.one });
   return curves;
 }
 
@@ -109,7 +108,7 @@ export class TrackedPanel {
         const isNew = solved.map((value, i) => value !== null && (i === 0 || value !== solved[i - 1]));
         const only = (list) => list.map((value, i) => (isNew[i] ? value : null));
         curves.push({
-          label: "", colour: action, steps, middle: only(solved), bars: true, faint: true,
+          label: "", colour: action, steps, middle: only(solved), bars: true,
           low: only(pick("solved_low", action)), high: only(pick("solved_high", action)),
         });
       }
