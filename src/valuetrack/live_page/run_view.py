@@ -95,7 +95,8 @@ class RunView:
                 except StoreError as error:  # the one before is shown
                     self._problem = str(error)
                 for row in self.rows.values():
-                    if any([self._refresh_unit(unit) for unit in row.units]):
+                    changed = [self._refresh_unit(unit) for unit in row.units]
+                    if any(changed):
                         row.version += 1
                         self.version += 1
                 self._read_at = time.monotonic()
