@@ -151,7 +151,8 @@ def test_controls_have_names(opened):
     _, browser = opened
     nameless = browser.evaluate(
         "[...document.querySelectorAll('button, select, input, canvas, progress')].filter(e =>"
-        "e.offsetParent && !e.getAttribute('aria-label') && !e.closest('label') && !e.textContent.trim())"
+        "e.offsetParent && !e.getAttribute('aria-label') && !e.closest('label')"
+        " && !e.textContent.trim())"
         ".map(e => e.outerHTML)"
     )
     assert nameless == []

@@ -12,8 +12,8 @@ import pytest
 from tests.live_page.folders import CELLS, GRID, ROW, UNIT, frame, make_grown, make_run, record
 from valuetrack.io.errors import StoreError
 from valuetrack.live_page import files, records, run_view
-from valuetrack.live_page.run_view import RunView
 from valuetrack.live_page.row_view import quantiles, thinned
+from valuetrack.live_page.run_view import RunView
 
 
 @pytest.fixture(autouse=True)
@@ -300,7 +300,7 @@ def test_what_is_no_run_is_one_sentence(tmp_path, what):
         path.write_text("")
     elif what == "empty":
         path.mkdir()
-    with pytest.raises(StoreError, match="is no folder|holds no run"):
+    with pytest.raises(StoreError, match=r"is no folder|holds no run"):
         RunView(path)
 
 

@@ -85,7 +85,7 @@ def test_the_interface_tells_of_the_run(server):
         "/manifest.json", "/../manifest.json", "/..%2f..%2fetc%2fpasswd", "//etc/passwd",
         "/assets/../server.py", "/server.py", "/style.css/..", "/units/lktd", "/api/",
         "/api/row", "/api/row?row=../../etc", f"/api/row?row={ROW}%2F..%2F{ROW}",
-        f"/api/row?row={ROW}%00", f"/api/row?row={ROW}&seed=99", f"/api/map?row=..&seed=0",
+        f"/api/row?row={ROW}%00", f"/api/row?row={ROW}&seed=99", "/api/map?row=..&seed=0",
         f"/api/map?row={ROW}&seed=4",
     ],
 )  # fmt: skip
@@ -165,10 +165,8 @@ def test_a_link_elsewhere_may_lead_to_the_page(server):
      b"GET / HTTP/1.0\r\nHost\r\n\r\n", b"\0" * 70_000],
 )  # fmt: skip
 def test_the_server_survives_what_is_no_request(server, data):
-    try:
+    with suppress(TimeoutError, ConnectionError):  # it waits for more, or has hung up
         raw(server, data, seconds=3)
-    except (TimeoutError, ConnectionError):  # it waits for more, or has hung up
-        pass
     assert ask(server, "/api/run")[0] == 200
 
 
@@ -270,8 +268,8 @@ def test_slow_clients_are_cut_off(tmp_path, monkeypatch):
         socket.create_connection(("127.0.0.1", server.port), timeout=20) as slow,
     ):
         began = time.monotonic()
-        with pytest.raises(OSError):  # noqa: PT011 - whichever way the system says it
-            for byte in b"GET / HTTP/1.0\r\n" + b"X: y\r\n" * 200:
+        with suppress(OSError):  # when it is cut off
+            for byte in b"GET / HTTP/1.0\r\n" + b"X: y\r\n" * 200:  # a minute's work
                 slow.sendall(bytes([byte]))
                 time.sleep(0.05)
         assert time.monotonic() - began < 10
