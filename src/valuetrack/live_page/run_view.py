@@ -49,6 +49,8 @@ class RowView:
     entry: Json
     units: list[UnitView]
     version: int = 0
+    is_wanted: bool = False
+    """Whether somebody looks at it; else the records of finished units are not read."""
 
     @property
     def seeds(self) -> list[int]:
@@ -95,10 +97,7 @@ class RunView:
                 except StoreError as error:  # the one before is shown
                     self._problem = str(error)
                 for row in self.rows.values():
-                    changed = [self._refresh_unit(unit) for unit in row.units]
-                    if any(changed):
-                        row.version += 1
-                        self.version += 1
+                    self._refresh_row(row)
                 self._read_at = time.monotonic()
             return self.version
 
@@ -133,6 +132,9 @@ class RunView:
             row = self.rows.get(name)
             if row is None or (seed is not None and row.unit_of(seed) is None):
                 return None
+            if not row.is_wanted:
+                row.is_wanted = True
+                self._refresh_row(row)
             known = self._answers.get((name, seed))
             if known is None or known[0] != row.version:
                 for unit in row.units:
@@ -195,20 +197,28 @@ class RunView:
             seeds = range(first, first + count)
             fresh = UnitView(name, seeds, UnitRecords(self.folder, (*name, PROGRESS), seeds))
             units.append(known.get(name, fresh))
-        return RowView(entry, units, 0 if before is None else before.version + 1)
+        if before is None:
+            return RowView(entry, units)
+        return RowView(entry, units, before.version + 1, before.is_wanted)
 
-    def _refresh_unit(self, unit: UnitView) -> bool:
+    def _refresh_row(self, row: RowView) -> None:
+        changed = [self._refresh_unit(unit, row.is_wanted) for unit in row.units]
+        if any(changed):
+            row.version += 1
+            self.version += 1
+
+    def _refresh_unit(self, unit: UnitView, is_wanted: bool) -> bool:
         """Read what is new; return whether anything was."""
-        changed = unit.records.tail.refresh()
+        was_finished = unit.is_finished
+        unit.is_finished = self.folder.stamp((*unit.name, UNIT)) is not None
+        if unit.is_finished != was_finished:
+            self._read_unit(unit)
+        changed = (is_wanted or not unit.is_finished) and unit.records.tail.refresh()
         if changed:
             stamp = self.folder.stamp(unit.records.tail.names)
             unit.modified = 0.0 if stamp is None else stamp.modified / 1e9
             unit.diverged |= unit.records.diverged
-        is_finished = self.folder.stamp((*unit.name, UNIT)) is not None
-        if is_finished != unit.is_finished:
-            unit.is_finished, changed = is_finished, True
-            self._read_unit(unit)
-        return changed
+        return changed or was_finished != unit.is_finished
 
     def _read_unit(self, unit: UnitView) -> None:
         """Take from a finished unit which seeds diverged."""

@@ -61,7 +61,7 @@ async function load() {
     return;
   }
   state.shown = key;
-  state.version = row.version;
+  state.version = data.version;
   show(row, data, map, isNew || map.total < start);
 }
 
