@@ -27,7 +27,8 @@ from valuetrack.live_page.run_view import RunView
 runner = CliRunner()
 TINY = ["--set", "hidden=[8]", "--set", "batch_size=8", "--set", "learning_starts=20",
         "--set", "replay_capacity=200", "--set", "samples=50", "--set", "thinning=1",
-        "--set", "steps_per_update=1",        "--env-set", "width=3", "--env-set", "height=2"]  # fmt: skip
+        "--set", "steps_per_update=1", "--env-set", "width=3",
+        "--env-set", "height=2"]  # fmt: skip
 ESCAPE = "valuetrack/IndoorEscape-v0"
 
 
