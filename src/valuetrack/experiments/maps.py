@@ -24,14 +24,16 @@ from valuetrack.envs.indoor_escape import (
     optimal_q,
 )
 from valuetrack.learner import LearnerState
-from valuetrack.posterior import Pool
 from valuetrack.training.evaluation import values_key
 from valuetrack.types import Array, Bools, Floats, Json, NDArray, Params
 
-MOST_FRAMES = 32
+MOST_FRAMES = 24
 MOST_SEEDS = 10
 SAMPLES = 100
 """From how many samples of an experiment's pool of values a frame is made."""
+STEPS_PER_FRAME, LEAST_FRAMES = 6_000, 8
+"""Trainings have a frame per this many steps of all seeds together, which keeps the time that
+frames take to about a hundredth; but always a few."""
 PARAMETER_SAMPLES = posterior.samples_needed(0.95)
 """From how many samples of the parameters a training's frame is made: each is a network to call."""
 LEVEL = 0.95
@@ -53,9 +55,9 @@ def describe_grid(env: IndoorEscape, exact: QValues, seeds: tuple[int, ...]) -> 
     }
 
 
-def is_due(before: float, now: float, end: float) -> bool:
+def is_due(before: float, now: float, end: float, frames: int = MOST_FRAMES) -> bool:
     """Return whether a frame falls between two moments of a training that ends at ``end``."""
-    return now * MOST_FRAMES // end > before * MOST_FRAMES // end
+    return now * frames // end > before * frames // end
 
 
 def frame_of(samples: NDArray, legal: Bools) -> Json:
@@ -114,13 +116,15 @@ class TrainingMaps:
         self.observations, _ = agent.env.encode(observations(env))
         self._seen = jnp.asarray(self.observations)
         self.members = min(len(agent.seeds), MOST_SEEDS)
+        wanted = steps * len(agent.seeds) // (STEPS_PER_FRAME * self.members)
+        self.count = max(LEAST_FRAMES, min(MOST_FRAMES, wanted))
         self._ask = jax.jit(self._values)
         self._before, self._solved = agent.num_timesteps, agent.trainer.clock.updates
 
     def frame(self) -> Json | None:
         """Return a frame if one is due."""
         now = self.agent.num_timesteps
-        if not is_due(self._before, now, self.steps):
+        if not is_due(self._before, now, self.steps, self.count):
             return None
         self._before, updates = now, self.agent.trainer.clock.updates
         found = {"steps": now, "updates": updates, **frame_of(self._samples(), self.legal)}
@@ -131,31 +135,22 @@ class TrainingMaps:
 
     def _samples(self) -> NDArray:
         """Return some samples of the values, (samples, seeds, states, actions)."""
-        learned = self.agent.trainer.learned
-        pool, params = learned.pool, learned.learner.sampler.params
-        if isinstance(pool, Pool) and self.agent.trainer.clock.updates:
-            first = Pool((), *(part[0] for part in pool[1:]))  # seeds fill theirs alike
-            slots = posterior.order(first)
-            wanted = np.linspace(0, len(slots) - 1, min(len(slots), PARAMETER_SAMPLES))
-            chosen = slots[wanted.round().astype(int)]
-            samples = jax.tree.map(lambda leaf: leaf[: self.members, chosen], pool.samples)
-        else:
-            samples = jax.tree.map(lambda leaf: leaf[: self.members, None], params)
-        states = jax.tree.map(lambda leaf: leaf[: self.members], learned.learner)
-        values = np.asarray(self._ask(states, samples))  # (seeds, samples, heads, states, actions)
-        by_sample = np.moveaxis(values, 0, 2)
-        return by_sample.reshape(-1, *by_sample.shape[2:])  # heads count as samples
+        trainer = self.agent.trainer
+        each, count = [], 1
+        for member in range(self.members):  # which all have as many
+            state, samples, count = trainer.some_samples(member, PARAMETER_SAMPLES)
+            each.append(np.asarray(self._ask(state, samples))[:count])
+        values = np.stack(each, axis=2)  # (samples, heads, seeds, states, actions)
+        return values.reshape(-1, *values.shape[2:])  # heads count as samples
 
-    def _values(self, states: LearnerState, samples: Params) -> Array:
-        def of_seed(state: LearnerState, drawn: Params) -> Array:
-            def of_one(params: Params) -> Array:
-                one = state._replace(sampler=state.sampler._replace(params=params))
-                return self.agent.learner.values(values_key(), one, self._seen)
+    def _values(self, state: LearnerState, samples: Params) -> Array:
+        """Return the values of some samples of a seed, (samples, heads, states, actions)."""
 
-            each: Array = jax.lax.map(of_one, drawn)
-            return each
+        def of_one(params: Params) -> Array:
+            one = state._replace(sampler=state.sampler._replace(params=params))
+            return self.agent.learner.values(values_key(), one, self._seen)
 
-        values: Array = jax.vmap(of_seed)(states, samples)
+        values: Array = jax.lax.map(of_one, samples)
         return values
 
     def _solve(self) -> Json:

@@ -149,9 +149,11 @@ export class Curves extends Figure {
     context.font = `11px ${FONT}`;
     context.textAlign = "left";
     context.textBaseline = "middle";
-    let x = MARGIN.left;
-    for (const curve of shown) {
-      const wide = context.measureText(curve.label).width;
+    const widths = shown.map((curve) => context.measureText(curve.label).width);
+    const total = widths.reduce((sum, wide) => sum + wide + 32, -14);
+    let x = Math.max(2, Math.min(MARGIN.left, width - total));
+    for (const [i, curve] of shown.entries()) {
+      const wide = widths[i];
       if (x + 18 + wide > width) break;
       pen(context, curve, colours);
       stroke(context, [[x, height - 10], [x + 14, height - 10]]);

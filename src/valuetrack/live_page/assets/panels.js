@@ -30,7 +30,9 @@ export class RowPanels {
       if (!this.figures.has(plot.key)) this.figures.set(plot.key, new Curves(plot.title, { parent: this.parent }));
       const end = Math.max(steps, ...plot.series.flatMap((series) => series.steps.slice(-1)));
       const curves = plot.series.flatMap((series, i) => curvesOf(series, i, plot, data.seed, seeds));
-      this.figures.get(plot.key).show(curves, { end, isLog: LOG.has(plot.key), about });
+      const isPair = plot.series.length > 1 && data.seed !== null && seeds > 1;
+      const note = isPair ? `Seed ${data.seed}; dashed: medians of seeds.` : "";
+      this.figures.get(plot.key).show(curves, { end, isLog: LOG.has(plot.key), about, note });
     }
     this.parent.append(...wanted.map((plot) => this.figures.get(plot.key).element));
   }
@@ -64,7 +66,7 @@ function curvesOf(series, place, plot, seed, seeds) {
   if (isAlone) return [{ label: name || label(series.name), colour: place, steps, middle }];
   const all = name || "median of seeds";
   const isChosen = series.one !== undefined;
-  const own = name ? `${name}, seed ${seed}` : `seed ${seed}`;
+  const own = name || `seed ${seed}`;
   curves.push({ label: isChosen && name ? "" : all, colour: place, steps, middle, low, high, dashed: isChosen });
   if (isChosen) curves.push({ label: own, colour: place, steps, middle: series.one });
   return curves;
