@@ -39,10 +39,13 @@ watch: $(STAMP)  ## Train on the indoor escape for a minute with a live page of 
 	rm -rf runs/watch
 	$(BIN)/valuetrack train --watch --out runs/watch --env valuetrack/IndoorEscape-v0 --algo lktd \
 		--seeds 2 --steps 200000 --track-intervals-every 2000 --set hidden=[32,32] \
-		--set discount=0.9 --set steps_per_update=10 --set batch_size=100 \
-		--set replay_capacity=10000 --set learning_starts=1000 --set exploration_steps=50000 \
-		--set exploration_final=0.01 --set form=sarsa --set step_size=1e-5 \
-		--set pseudo_population=10000 --set inner_iterations=5
+		--set activation=relu --set init=normal --set init_sd=0.1 --set discount=0.9 \
+		--set steps_per_update=10 --set learning_starts=1000 --set batch_size=100 \
+		--set replay_capacity=10000 --set exploration_initial=1.0 --set exploration_final=0.01 \
+		--set exploration_steps=50000 --set form=sarsa --set gradient=semi --set latent=restart \
+		--set step_size=1e-5 --set pseudo_population=10000 --set observation_sd=0.1 \
+		--set prior_sd=0.5 --set prior_narrow_sd=0.05 --set prior_wide_weight=0.5 \
+		--set likelihood_weight=2.0 --set inner_iterations=5 --set alpha=0.9
 
 check: $(STAMP)  ## Compare every sampler with its exact law on a linear-Gaussian model
 	$(BIN)/valuetrack check --out runs/check
