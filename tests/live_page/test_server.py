@@ -239,19 +239,30 @@ def _many_files():
 
 
 @pytest.mark.usefixtures("_many_files")
-def test_a_thousand_connections_do_not_take_it_down(tmp_path):
+def test_a_thousand_connections_do_not_take_it_down(tmp_path, monkeypatch):
+    # On a busy machine a thousand take longer than the server waits for one.
+    monkeypatch.setattr(pages, "REQUEST_SECONDS", 120.0)
+    monkeypatch.setattr(pages.PageHandler, "timeout", 120.0)
     with served(make_grown(tmp_path / "run").path) as server, ExitStack() as held:
         for _ in range(1_000):
             connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
             held.enter_context(connection)
             with suppress(OSError):  # it may have been turned away by now
                 connection.sendall(b"GET / HT")  # and no more
-        assert connection.recv(100).startswith(b"HTTP/1.0 503 ")
+        assert refused(connection)
         assert threading.active_count() < pages.MOST_CONNECTIONS + 20
         held.close()
         end = time.monotonic() + 20
         while ask_quietly(server) != 200:
             assert time.monotonic() < end
+
+
+def refused(connection):
+    """Return whether a connection was turned away, as far as the system lets one see the answer."""
+    try:
+        return connection.recv(100).startswith(b"HTTP/1.0 503 ")
+    except ConnectionResetError:
+        return True
 
 
 def ask_quietly(server):
