@@ -11,7 +11,7 @@ TORCH  := torch==2.13.0
 GYMNAX := gymnax>=1.0.1,<2
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test lint pytest bench clean
+.PHONY: help run watch check test lint pytest bench clean
 
 help:  ## List what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -33,6 +33,19 @@ $(TESTED): $(STAMP)
 
 run: $(STAMP)  ## Train on the indoor escape, print the tables beside the paper's, write the report
 	$(BIN)/valuetrack reproduce indoor-escape --quick --out runs/indoor-escape-quick
+
+# The paper's settings, which learn before one's eyes, with intervals for the value now and then.
+watch: $(STAMP)  ## Train on the indoor escape for a minute with a live page of its values
+	rm -rf runs/watch
+	$(BIN)/valuetrack train --watch --out runs/watch --env valuetrack/IndoorEscape-v0 --algo lktd \
+		--seeds 2 --steps 200000 --track-intervals-every 2000 --set hidden=[32,32] \
+		--set activation=relu --set init=normal --set init_sd=0.1 --set discount=0.9 \
+		--set steps_per_update=10 --set learning_starts=1000 --set batch_size=100 \
+		--set replay_capacity=10000 --set exploration_initial=1.0 --set exploration_final=0.01 \
+		--set exploration_steps=50000 --set form=sarsa --set gradient=semi --set latent=restart \
+		--set step_size=1e-5 --set pseudo_population=10000 --set observation_sd=0.1 \
+		--set prior_sd=0.5 --set prior_narrow_sd=0.05 --set prior_wide_weight=0.5 \
+		--set likelihood_weight=2.0 --set inner_iterations=5 --set alpha=0.9
 
 check: $(STAMP)  ## Compare every sampler with its exact law on a linear-Gaussian model
 	$(BIN)/valuetrack check --out runs/check

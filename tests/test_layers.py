@@ -35,7 +35,7 @@ LEVELS = {
     5: ["api"],
     6: ["agents"],
     7: ["registry"],
-    8: ["checks", "experiments", "report", "sb3"],
+    8: ["checks", "experiments", "live_page", "report", "sb3"],
     9: ["commands", "zoo"],
     10: ["cli"],
     11: ["__init__", "__main__"],  # the front doors: nobody imports them, save for the version

@@ -33,6 +33,7 @@ COMMANDS = {
     options.Train: "train",
     options.Evaluate: "train",
     options.Calibrate: "calibrate",
+    options.Watch: "watch",
     options.Envs: "lists",
     options.Algos: "lists",
 }

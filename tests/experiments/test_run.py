@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -53,6 +54,7 @@ def assert_same(a: RunFolder, b: RunFolder, rtol: float = 0.0):
     np.testing.assert_array_equal(*diverged)
     if not rtol:
         assert progress_of(a) == progress_of(b)
+        assert maps_of(a) == maps_of(b)
 
 
 def progress_of(folder: RunFolder) -> dict[str, list[dict]]:
@@ -64,6 +66,33 @@ def progress_of(folder: RunFolder) -> dict[str, list[dict]]:
         ]
         for unit in planned_units(folder.manifest())
     }
+
+
+def maps_of(folder: RunFolder) -> dict[str, str]:
+    """Return the maps of all units, as they are written."""
+    names = ("grid.json", "maps.jsonl")
+    found = [path for name in names for path in folder.path.glob(f"units/*/*/{name}")]
+    return {str(path.relative_to(folder.path)): path.read_text() for path in sorted(found)}
+
+
+def test_maps_show_the_values_of_every_cell(whole):
+    maps = maps_of(whole)
+    assert len(maps) == 2 * 2 * len(ROWS)
+    for path, text in maps.items():
+        if path.endswith("grid.json"):
+            truth = np.array(json.loads(text)["truth"], float)
+            assert truth.shape == (12, 4)
+            continue
+        frames = [json.loads(line) for line in text.splitlines()]
+        assert [frame["steps"] for frame in frames] == [200, 400, 600, 800, 900, 1000, 1100, 1200]
+        seeds = 2 if "0005" in path else 1
+        assert np.shape(frames[-1]["mean"]) == (seeds, 12, 4)
+    policy = whole.table("policy")
+    chosen = (policy["row"] == "lktd-10000") & (policy["seed"] == 5)
+    last = json.loads(maps["units/lktd-10000/seeds-0005-0006/maps.jsonl"].splitlines()[-1])
+    shown = np.nan_to_num(np.array(last["probability"], float)[0])
+    expected = policy["probability"][chosen].reshape(12, 4)
+    np.testing.assert_allclose(shown, expected, atol=2e-3)  # a pool of 20 is shown whole
 
 
 def test_tables_hold_every_seed_window_and_action(whole, small_spec):

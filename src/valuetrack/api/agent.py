@@ -37,6 +37,7 @@ from valuetrack.training.compiled_trainer import CompiledTrainer
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
 from valuetrack.types import Keywords, NDArray
+from valuetrack.values.sandwich import Values
 
 if TYPE_CHECKING:
     import arviz
@@ -320,6 +321,10 @@ class Agent(Player, Generic[OptionsType]):
     def record(self, values: NDArray, every: int) -> None:
         """Keep the tracked values of the last cycles, those of every ``every``-th update."""
         self._records.add(self.trainer, values, every)
+
+    def solve_values(self, encoded: NDArray, member: int, transitions: int | None) -> Values:
+        """Return a seed's values now, solved from at most this many transitions of its memory."""
+        return self._solver.values_from_some(member, encoded, transitions)
 
     def record_intervals(self, transitions: int | None) -> None:
         """Keep the intervals of the tracked values as they are now."""

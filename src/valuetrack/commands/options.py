@@ -47,6 +47,13 @@ Imports = Annotated[
     list[str] | None,
     Option("--import", metavar="MODULE", help="Import this first, to register yours."),
 ]
+WatchToo = Annotated[
+    bool, Option("--watch", help="Open a live page of the run, as `valuetrack watch` does.")
+]
+Port = Annotated[
+    int | None,
+    Option(min=0, max=65535, help="Of the live page; 0 for a free one, 8765 by default."),
+]
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,8 @@ class Reproduce:
     num_cpus: NumCpus = 1
     shared_folder: SharedFolder = False
     slurm: Slurm = None
+    watch: WatchToo = False
+    port: Port = None
 
 
 @dataclass(frozen=True)
@@ -209,6 +218,8 @@ class Train:
     num_cpus: NumCpus = 1
     shared_folder: SharedFolder = False
     slurm: Slurm = None
+    watch: WatchToo = False
+    port: Port = None
 
 
 @dataclass(frozen=True)
@@ -259,6 +270,24 @@ class Calibrate:
     out: Annotated[Path | None, Option(help="Another file than the one that was read.")] = None
     env: Annotated[str | None, Option(help="Another environment than the saved one.")] = None
     import_: Imports = None
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Serve a live page of a run's folder to this machine's browsers, until Ctrl-C.
+
+    The run may go on, be finished, or be a copy; nothing on the page changes it.
+
+    Examples
+    --------
+      valuetrack watch runs/indoor-escape-quick
+
+      valuetrack watch results/indoor-escape --port 0 --no-browser
+    """
+
+    run: Annotated[Path, Argument(help="A run's folder.")]
+    port: Port = None
+    browser: Annotated[bool, Option(help="Open a browser, where there is a screen.")] = True
 
 
 @dataclass(frozen=True)

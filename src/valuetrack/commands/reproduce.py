@@ -24,6 +24,7 @@ from rich.text import Text
 from valuetrack.commands import INTERRUPTED
 from valuetrack.commands.options import Report, Reproduce
 from valuetrack.commands.session import Stop, engine_choice, say, stoppable
+from valuetrack.commands.watch import watched
 from valuetrack.experiments import provenance
 from valuetrack.experiments import run as runs
 from valuetrack.experiments.engines import EngineChoice
@@ -44,6 +45,20 @@ def reproduce(given: Reproduce, console: Console) -> int:
     name = f"{given.experiment}-quick" if given.quick else given.experiment
     path = given.out or Path("runs") / name
     folder = runs.open_or_create(path, request, resume=given.resume)
+    with watched(path, given.port, console, wanted=given.watch) as page:
+        code = _run_and_report(folder, request, given, choice, console)
+        if code == 0:
+            page.stay()
+    return code
+
+
+def _run_and_report(
+    folder: RunFolder,
+    request: runs.Request,
+    given: Reproduce,
+    choice: EngineChoice,
+    console: Console,
+) -> int:
     started = time.monotonic()
     with stoppable() as stop:
         finished = run_units(folder, request.rows, stop, console, choice)
@@ -52,7 +67,7 @@ def reproduce(given: Reproduce, console: Console) -> int:
         manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
         folder.write_json(MANIFEST, manifest)
     if not finished:
-        say(console, f"Stopped. The same command goes on from here; the run is in {path}.")
+        say(console, f"Stopped. The same command goes on from here; the run is in {folder.path}.")
         return INTERRUPTED
     if given.timing and not given.quick and request.spec.measure["kind"] == "values":
         _measure_times(folder, request.spec, console)

@@ -21,6 +21,7 @@ from valuetrack.api.training import Progress
 from valuetrack.commands.arguments import Observations, assignments
 from valuetrack.commands.options import Reproduce, Train
 from valuetrack.experiments.engines import EngineChoice
+from valuetrack.experiments.maps import TrainingMaps
 from valuetrack.experiments.runner import Unit
 from valuetrack.interrupts import handled_by
 from valuetrack.io.atomic import write_atomically
@@ -170,16 +171,22 @@ class Recorder:
     ----------
     agent, folder
         Who trains, in which run, of which it is the only unit.
-    tracked
-        The values that are tracked, if there are any.
+    tracked, maps
+        The values that are tracked, and those of a grid's cells, if there are any.
     console
         Where it says that it could not save.
     """
 
     def __init__(
-        self, agent: AnyAgent, folder: RunFolder, tracked: Tracked | None, console: Console
+        self,
+        agent: AnyAgent,
+        folder: RunFolder,
+        tracked: Tracked | None,
+        maps: TrainingMaps | None,
+        console: Console,
     ) -> None:
-        self.agent, self.folder, self.tracked, self.console = agent, folder, tracked, console
+        self.agent, self.folder, self.console = agent, folder, console
+        self.tracked, self.maps = tracked, maps
         self.unit = agent.name, Unit(agent.name, agent.seeds[0], len(agent.seeds)).name
         self.path = folder.path / AGENT
         self.began, self.first_step = time.monotonic(), agent.num_timesteps
@@ -192,7 +199,7 @@ class Recorder:
             return
         seconds = max(time.monotonic() - self.began, 1e-9)
         steps = (progress.steps - self.first_step) * len(self.agent.seeds)
-        record = {
+        record: Json = {
             "steps": progress.steps,
             "updates": progress.updates,
             "rate": round(steps / seconds, 1),
@@ -205,9 +212,13 @@ class Recorder:
             record["evaluation"] = progress.evaluation
         if self.tracked is not None:
             record["values"] = self.tracked.summary()
+        if diverged := self.agent.diverged:
+            record["diverged"] = diverged
         self.unwritten.append(record)
         with contextlib.suppress(OSError):  # a full disk; :meth:`save` says so
             self._write()
+            if self.maps is not None and (frame := self.maps.frame()) is not None:
+                self.folder.append_map(*self.unit, self.maps.grid, frame)
 
     def _write(self) -> None:
         """Append the records that are not in the file yet."""

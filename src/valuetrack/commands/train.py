@@ -22,7 +22,10 @@ from valuetrack.commands.loggers import chosen_loggers, opened
 from valuetrack.commands.options import Evaluate, Train
 from valuetrack.commands.session import AGENT, Recorder, Tracked, engine_choice, say, stoppable
 from valuetrack.commands.tables import show_episodes
+from valuetrack.commands.watch import watched
 from valuetrack.envs.gym.guards import EnvironmentFailedError
+from valuetrack.envs.indoor_escape import IndoorEscape
+from valuetrack.experiments.maps import TrainingMaps
 from valuetrack.experiments.run import Request, new_manifest
 from valuetrack.experiments.spec import Experiment, Row
 from valuetrack.io.run_folder import MANIFEST, RunFolder, StoreError
@@ -33,6 +36,12 @@ from valuetrack.types import Json
 
 def train(given: Train, console: Console) -> int:
     """Train, save, and say how good the agent is; the exit code says whether a seed diverged."""
+    with contextlib.ExitStack() as shown:
+        return _train(given, console, shown)
+
+
+def _train(given: Train, console: Console, shown: contextlib.ExitStack) -> int:
+    """Train; the live page, if one is wanted, is open until ``shown`` is left."""
     import_modules(given.import_)
     kind = agent_type(given.algo)
     observations = None if given.track is None else read_observations(given.track)
@@ -55,7 +64,8 @@ def train(given: Train, console: Console) -> int:
             return _say_if_diverged(agent)
         if given.track is not None and observations is not None:
             tracked = Tracked(agent, path, observations, given.track, resumes)
-        elif given.track_intervals_every is not None:
+        maps = _make_maps(agent, given)
+        if given.track_intervals_every is not None and tracked is None and maps is None:
             raise ValueError("--track-intervals-every needs observations to solve for: --track.")
         names = chosen_loggers(given, path)
         manifest = _manifest(agent, given.steps)
@@ -65,12 +75,15 @@ def train(given: Train, console: Console) -> int:
         else:
             _replace_manifest(folder, manifest)
         loggers = held.enter_context(opened(names, path, agent))
-        _learn(Recorder(agent, folder, tracked, console), given, loggers)
+        page = shown.enter_context(watched(path, given.port, console, wanted=given.watch))
+        _learn(Recorder(agent, folder, tracked, maps, console), given, loggers)
     if tracked is not None:
         tracked.show(console)
     _show(agent, agent.play(given.episodes), console)
     say(console, f"Agent: {path / AGENT}")
-    return _say_if_diverged(agent)
+    code = _say_if_diverged(agent)
+    page.stay()
+    return code
 
 
 def evaluate(given: Evaluate, console: Console) -> None:
@@ -183,6 +196,14 @@ def _manifest(agent: AnyAgent, steps: int) -> Json:
     return new_manifest(Request(spec, "none", (row.id,), agent.seeds[0], seeds))
 
 
+def _make_maps(agent: AnyAgent, given: Train) -> TrainingMaps | None:
+    """Return what draws the values of a grid's cells, which are tracked if nothing else is."""
+    if not isinstance(agent.env.in_jax, IndoorEscape):
+        return None
+    every = given.track_intervals_every if given.track is None else None
+    return TrainingMaps(agent, given.steps, every)
+
+
 def _replace_manifest(folder: RunFolder, manifest: Json) -> None:
     """Say in a folder that its training goes on, unless that is of another algorithm."""
     before, row = folder.manifest()["rows"], manifest["rows"][0]
@@ -221,7 +242,7 @@ def _learn(recorder: Recorder, given: Train, loggers: list[Logger]) -> None:
                     logger=loggers,
                     track=None if tracked is None else tracked.observations,
                     track_every=given.track_every,
-                    track_intervals_every=given.track_intervals_every,
+                    track_intervals_every=None if tracked is None else given.track_intervals_every,
                 )
             except KeyboardInterrupt:
                 stop.asked = True

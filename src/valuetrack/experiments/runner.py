@@ -16,6 +16,7 @@ from valuetrack.experiments.units import Unit
 from valuetrack.io.run_folder import RunFolder, StopFlag, StoreError
 from valuetrack.registry import agent_type
 from valuetrack.training.seed_groups import limited_to
+from valuetrack.types import Json
 
 __all__ = ["MEASURE", "Unit", "UnitRun", "run_unit"]
 
@@ -108,8 +109,18 @@ class UnitRun:
         """Measure, and append a small record for whoever follows the run."""
         trainer = self.agent.trainer
         rate = trainer.steps * self.unit.seeds / max(self.seconds, 1e-9)
-        record = {"steps": trainer.steps, "updates": trainer.clock.updates, "rate": round(rate, 1)}
+        record: Json = {
+            "steps": trainer.steps,
+            "updates": trainer.clock.updates,
+            "rate": round(rate, 1),
+        }
+        if diverged := self.agent.diverged:
+            record["diverged"] = diverged
         self.folder.append_progress(*self.place, {**record, **self.measure.look(self.looks)})
+        frame = self.measure.map(self.looks)
+        if frame is not None and self.measure.grid is not None:
+            place = {"steps": trainer.steps, "updates": trainer.clock.updates}
+            self.folder.append_map(*self.place, self.measure.grid, {**place, **frame})
         self.looks += 1
 
     def _finish(self) -> None:

@@ -4,12 +4,14 @@
 
     manifest.json                          what was asked for: see :mod:`valuetrack.io.manifest`
     units/<row>/<unit>/progress.jsonl      small records, appended while the unit runs
+    units/<row>/<unit>/grid.json           what the maps of a grid are of, and the exact values
+    units/<row>/<unit>/maps.jsonl          a few maps of a grid's values, appended like the records
     units/<row>/<unit>/checkpoint.vt       the state of an unfinished unit
     units/<row>/<unit>/*.parquet           the tables of a finished unit
     units/<row>/<unit>/unit.json           what came out, with the tables' checksums; written last
 
 A unit is a group of seeds of one row, and is finished when its ``unit.json`` exists. Every file
-except ``progress.jsonl`` is replaced as a whole, so a process killed at any moment leaves either
+except the two ``.jsonl`` is replaced as a whole, so a process killed at any moment leaves either
 the old file or the new one. Checkpoints, tables and ``unit.json`` are verified when they are read.
 """
 
@@ -36,12 +38,17 @@ try:
 except ImportError:  # Windows; there two runs do not exclude each other
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["CHECKPOINT", "MANIFEST", "PROGRESS", "UNIT", "Columns", "RunFolder", "StoreError"]
+__all__ = [
+    "CHECKPOINT", "GRID", "MANIFEST", "MAPS", "PROGRESS", "UNIT", "UNITS", "Columns", "RunFolder",
+    "StoreError",
+]  # fmt: skip
 
 MANIFEST = "manifest.json"
 UNITS = "units"
 UNIT = "unit.json"
 PROGRESS = "progress.jsonl"
+GRID = "grid.json"
+MAPS = "maps.jsonl"
 CHECKPOINT = "checkpoint.vt"
 LOCK = ".lock"
 WAIT_SECONDS = 0.2
@@ -224,16 +231,27 @@ class RunFolder:
         """Append a record to a unit's progress, which other processes may read at any time."""
         progress.append_record(self._make_unit(row, unit) / PROGRESS, record)
 
+    def append_map(
+        self, row: str, unit: str, grid: Mapping[str, object], frame: Mapping[str, object]
+    ) -> None:
+        """Append a map of a grid's values, and say what the grid is if nothing does yet."""
+        path = self._make_unit(row, unit)
+        if not (path / GRID).is_file():
+            text = json.dumps(grid) + "\n"
+            write_atomically(path / GRID, lambda file: file.write(text.encode()))
+        progress.append_record(path / MAPS, frame)
+
     def read_progress(self, row: str, unit: str) -> list[Json]:
         """Return the records of a unit so far; a last line that is incomplete is left out."""
         return progress.read_records(self.unit_path(row, unit) / PROGRESS)
 
     def cut_progress(self, row: str, unit: str, steps: int) -> None:
-        """Drop the records with more ``"steps"`` than the checkpoint that a unit resumes from.
+        """Drop the records and maps with more ``"steps"`` than the checkpoint of a resumed unit.
 
-        They come again. Without this the file would depend on how often a run was resumed.
+        They come again. Without this the files would depend on how often a run was resumed.
         """
-        progress.cut_records(self.unit_path(row, unit) / PROGRESS, steps)
+        for name in (PROGRESS, MAPS):
+            progress.cut_records(self.unit_path(row, unit) / name, steps)
 
     def _make_unit(self, row: str, unit: str) -> Path:
         path = self.unit_path(row, unit)

@@ -17,15 +17,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from valuetrack import posterior
 from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.learner import Learner, LearnerState
+from valuetrack.posterior import Pool
 from valuetrack.replay import Layout
 from valuetrack.schedules import Schedule
 from valuetrack.training.seed_groups import groups_for
 from valuetrack.training.update import Learned
-from valuetrack.types import AnyArray, NDArray, Transition, Tree
+from valuetrack.types import AnyArray, Array, NDArray, Params, Transition, Tree
 
 LEARNED, CLOCK, TRACE = "learned", "clock", "trace"
 """What the names of saved arrays begin with."""
@@ -215,6 +218,27 @@ class Trainer(ABC):
         one: Learned = jax.tree.map(lambda leaf: leaf[place], self._parts[group])
         return one
 
+    def some_samples(self, index: int, most: int) -> tuple[LearnerState, Params, int]:
+        """Return a seed's state, ``most`` samples of its pool, and how many of them differ.
+
+        They are spread evenly over the pool, which is large and is not copied. If it holds fewer,
+        the first ones differ and the last one is repeated, so that one program serves pools that
+        fill up; before the first update, and without a pool, all are the current parameters.
+        """
+        group, place = self._groups.locate(index)
+        part = self._parts[group]
+        state: LearnerState = jax.tree.map(lambda leaf: leaf[place], part.learner)
+        pool = part.pool
+        if not (isinstance(pool, Pool) and self.clock.updates):
+            params = state.sampler.params
+            same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (most, *leaf.shape)), params)
+            return state, same, 1
+        slots = posterior.order(Pool((), *(counts[place] for counts in pool[1:])))
+        count = min(len(slots), most)
+        chosen = slots[np.linspace(0, len(slots) - 1, count).round().astype(int)]
+        padded = np.concatenate([chosen, np.repeat(chosen[-1:], most - count)])
+        return state, _pick(pool.samples, place, padded), count
+
     def take_trace(self) -> Trace:
         """Return the sums so far, and begin new ones."""
         taken, self.trace = self.trace, Trace.empty(len(self.seeds))
@@ -304,3 +328,9 @@ def read_trace(arrays: Arrays, like: Trace) -> Trace:
         return Trace.empty(len(like.cycles))
     saved = from_arrays(arrays, like, TRACE)
     return Trace(*(np.asarray(part) for part in saved))
+
+
+@jax.jit
+def _pick(samples: Params, place: Array, slots: Array) -> Params:
+    """Return some samples of one of the pools."""
+    return jax.tree.map(lambda leaf: leaf[place, slots], samples)

@@ -27,12 +27,19 @@ class Measure(Protocol):
     points: list[int]
     """After how many cycles it wants to look, in ascending order; the last is the end."""
 
+    grid: Json | None = None
+    """What its maps are of, as ``grid.json`` says it, if it makes any."""
+
     def collect(self, values: NDArray) -> None:
         """Take the tracked values of the last updates, (updates, seeds, heads, states, actions)."""
 
     def look(self, index: int) -> Json:
         """Measure at a point; return a small record for those who follow the run."""
         ...
+
+    def map(self, index: int) -> Json | None:
+        """Return a map of the values at a point, for those who follow the run, if one is due."""
+        return None
 
     def arrays(self) -> Columns:
         """Return everything it remembers."""

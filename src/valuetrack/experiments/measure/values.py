@@ -11,6 +11,7 @@ from valuetrack import metrics, posterior
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.options import Count
 from valuetrack.envs.indoor_escape import ACTION_NAMES, IndoorEscape, observations, optimal_q
+from valuetrack.experiments import maps
 from valuetrack.experiments.measure.base import Measure, Records, cycles_of, steps_per_cycle
 from valuetrack.experiments.spec import Row, Section, SpecError
 from valuetrack.io.arrays import Arrays
@@ -95,6 +96,7 @@ class ValuesMeasure(Measure):
             ties=options.ties,
         )
         self.truth, self.legal = np.where(q.legal, q.values, 0.0), q.legal
+        self.grid = maps.describe_grid(env, q, agent.seeds)
         self.tracked = observations(env)
         self.window = cycles_per_window(options, row)
         self.points = plan_points(options, row)
@@ -137,6 +139,21 @@ class ValuesMeasure(Measure):
             self.records.append(rows)
             record |= {name: values.mean(axis=1) for name, values in found._asdict().items()}
         return record
+
+    def map(self, index: int) -> Json | None:
+        """Return a map from some samples of the pool, spread evenly, if one is due."""
+        point, end = self.points[index], self.points[-1]
+        updates = self.agent.trainer.clock.updates
+        before = self.points[index - 1] if index else 0
+        if not updates or not maps.is_due(before, point, end):
+            return None
+        filled = min(updates, len(self.ring))
+        heads = self.ring.shape[2]
+        wanted = max(1, min(filled, maps.SAMPLES // heads))
+        behind = np.linspace(filled, 1, wanted).round().astype(int)
+        some = self.ring[(updates - behind) % len(self.ring), : maps.MOST_SEEDS]
+        by_sample = np.moveaxis(some, 2, 1)  # heads count as samples
+        return maps.frame_of(by_sample.reshape(-1, *by_sample.shape[2:]), self.legal)
 
     def _recent(self) -> int:
         """Return how many samples there were since the evaluation before.
