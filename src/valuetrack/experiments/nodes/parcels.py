@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from valuetrack.io.atomic import write_atomically
+from valuetrack.io.run_folder import GRID, MAPS
 
 UNIT, PROGRESS, CHECKPOINT = "unit.json", "progress.jsonl", "checkpoint.vt"
+STATE = (GRID, MAPS, CHECKPOINT)
+"""What travels when a unit has been saved."""
 
 
 class DamagedError(RuntimeError):
@@ -40,7 +43,7 @@ def pack(path: Path, begin: int = 0) -> Parcel:
 
 def pack_unfinished(folder: Path) -> list[Parcel]:
     """Return what an unfinished unit goes on from, if there is anything."""
-    return [pack(folder / name) for name in (PROGRESS, CHECKPOINT) if (folder / name).is_file()]
+    return [pack(folder / name) for name in (PROGRESS, *STATE) if (folder / name).is_file()]
 
 
 def pack_finished(folder: Path) -> list[Parcel]:
@@ -94,7 +97,8 @@ class Courier:
         saved = self._state()
         if saved not in (None, self._saved):
             with contextlib.suppress(FileNotFoundError):  # the unit has finished meanwhile
-                parcels.append(pack(self._folder / CHECKPOINT))
+                state = [self._folder / name for name in STATE]
+                parcels += [pack(path) for path in state if path.is_file()]
                 self._saved = saved
         return parcels
 
