@@ -310,24 +310,6 @@ def order(pool: Pool) -> NDArray:
     return (start + np.arange(filled)) % pool.size
 
 
-def batch_means(pool: Pool, count: int) -> Tree:
-    """Return the means of ``count`` stretches of the pool, from the oldest to the latest.
-
-    Each leaf is a NumPy array with the stretches in front; what little is left over belongs to the
-    first ones. How far the means lie apart says how well the mean of the whole pool is known.
-
-    Examples
-    --------
-    >>> batch_means(from_samples(np.arange(6.0)), 3)
-    array([0.5, 2.5, 4.5])
-    """
-    stretches = np.array_split(order(pool), count)
-    return jax.tree.map(
-        lambda x: np.stack([np.asarray(x)[slots].mean(axis=0) for slots in stretches]),
-        pool.samples,
-    )
-
-
 def in_order(pool: Pool) -> Tree:
     """Return the samples as NumPy arrays from the oldest to the latest, empty slots left out."""
     slots = order(pool)

@@ -10,7 +10,6 @@ import pytest
 
 from tests.probes import Probes
 from tests.small_envs import Counter, Marked, Picture
-from valuetrack import posterior
 from valuetrack.agents.value_tracker import ValueTracker
 from valuetrack.api.estimate import Estimate
 from valuetrack.envs.indoor_escape import IndoorEscape, observations
@@ -237,27 +236,3 @@ def test_samplers_start_from_the_mean_of_the_pool():
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     current = agent.trainer.member(0).learner.sampler.params["head"]["w"]
     assert (found != current).any()
-
-
-def test_a_mean_that_stays_is_known_as_well_as_its_stretches_agree():
-    agent = make("lktd", hidden=(), replay_capacity=60, thinning=1, samples=40).learn(600)
-    ends(agent)
-    solver, known = agent._solver, agent._solver._solved[0]
-    encoded, _ = agent.env.encode(STATES)
-    stays = known._replace(
-        solution=known.solution._replace(share=0.0, step=0 * known.solution.step),
-        stretches=posterior.batch_means(agent.trainer.member(0).pool, 10),
-    )
-    alone = solver._values_of(stays._replace(stretches=None), encoded).sd
-    found = solver._values_of(stays, encoded).sd
-    # Values are linear in the parameters, so that they may be averaged instead.
-    samples = agent.posterior(STATES).samples
-    stretches = samples.reshape(10, 4, *samples.shape[1:]).mean(axis=1)
-    error = stretches.var(axis=0, ddof=1) / 10
-    np.testing.assert_allclose(found**2 - alone**2, error, rtol=0.05, atol=1e-6)
-    half = stays._replace(solution=stays.solution._replace(share=0.5))
-    np.testing.assert_allclose(
-        solver._values_of(half, encoded).sd ** 2 - alone**2, error / 4, rtol=0.05, atol=1e-6
-    )
-    # The memory holds 60 of 600 transitions, and the pool has seen more than that.
-    assert 1 < agent._source.seen(0, agent.trainer.member(0).pool) <= 10

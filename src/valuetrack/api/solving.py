@@ -16,7 +16,7 @@ from valuetrack.posterior import Pool
 from valuetrack.training.evaluation import values_key
 from valuetrack.training.trainer import Clock, Trainer
 from valuetrack.training.update import Learned
-from valuetrack.types import NDArray, Params, Transition
+from valuetrack.types import NDArray, Transition
 from valuetrack.values import features, sandwich, turnover
 from valuetrack.values.equations import Rows
 from valuetrack.values.features import Linearised
@@ -24,8 +24,6 @@ from valuetrack.values.pooling import pooled
 from valuetrack.values.sandwich import Solution, Values
 
 OTHERWISE = "or ask for kind='credible'."
-STRETCHES = 10
-"""Into how many stretches a pool is cut to see how well its mean is known."""
 KEPT_ROWS = 32_000_000
 """Up to how many numbers the rows of all transitions are kept between two passes over them."""
 
@@ -120,8 +118,6 @@ class _Solved(NamedTuple):
     moment: Hashable
     state: LearnerState
     solution: Solution
-    stretches: Params | None
-    """The means of stretches of the pool, if the state is the mean of a pool that stays."""
 
 
 class Solver:
@@ -204,7 +200,7 @@ class Solver:
         learned = self.source.member(member)
         state = learned.learner
         acting = state if self.actor is None else self.actor.member(member)
-        seen, stretches = 1.0, None
+        seen = 1.0
         if self._of_mean and isinstance(learned.pool, Pool):
             mean, seen = _mean_of_pool(learned.pool), self.source.seen(member, learned.pool)
             state = state._replace(sampler=state.sampler._replace(params=mean))
@@ -217,13 +213,10 @@ class Solver:
         solution = sandwich.solve(
             lambda: batches() if kept is None else kept, of.blocks, of.k, seen=seen
         )
-        if solution.share < 1 and isinstance(learned.pool, Pool):
-            count = min(STRETCHES, int(learned.pool.filled))
-            stretches = posterior.batch_means(learned.pool, count) if count > 1 else None
-        return _Solved(self.source.moment, state, solution, stretches)
+        return _Solved(self.source.moment, state, solution)
 
     def _values_of(self, known: _Solved, observations: NDArray) -> Values:
-        _, state, solution, stretches = known
+        _, state, solution = known
         of = self._linearisation(state, observations[0])
 
         def block(some: NDArray) -> tuple[NDArray, NDArray]:
@@ -231,13 +224,7 @@ class Solver:
             gradients = np.asarray(of.gradients(np.asarray(found)), np.float64)
             rows = gradients.reshape(-1, gradients.shape[-1])
             mean = np.asarray(q) + solution.change(rows).reshape(q.shape)
-            sd = solution.sd(rows).reshape(q.shape)
-            if stretches is not None:
-                # The pool's mean is known only as well as its stretches agree.
-                apart = np.asarray(of.values(state, stretches, some), np.float64)
-                error = apart.var(axis=0, ddof=1) / len(apart)
-                sd = np.sqrt(sd**2 + (1 - solution.share) ** 2 * error)
-            return mean, sd
+            return mean, solution.sd(rows).reshape(q.shape)
 
         return Values(*in_blocks(block, observations))
 

@@ -36,14 +36,6 @@ ValuesOf = Callable[[LearnerState, Params, AnyArray], Array]
 Follow = Callable[[LearnerState, Transition, Scalar], Array]
 """(acting state, transitions, epsilon) -> the probabilities of the next actions."""
 
-RowsOf = Callable[[LearnerState, LearnerState, Transition, Scalar], Tree]
-"""(state, acting state, transitions, epsilon) -> rows. The acting state chooses the next action."""
-Query = Callable[[LearnerState, AnyArray], tuple[Array, Array]]
-"""(state, observations) -> values (n, actions) and their f: (n, k) on the last layer, (n, actions,
-k) if all parameters are meant."""
-Parts = tuple[int, int, RowsOf, Query]
-"""The number of blocks, their size, and how rows and values are found."""
-
 
 class Linearised(NamedTuple):
     """Values as functions of some parameters, to first order."""
@@ -51,10 +43,12 @@ class Linearised(NamedTuple):
     blocks: int
     k: int
     """How many blocks of parameters there are, and how many in each."""
-    rows: RowsOf
-    query: Query
-    values: Callable[[LearnerState, Params, AnyArray], Array]
-    """(state, several parameters in place of its own, observations) -> values, (m, n, actions)."""
+    rows: Callable[[LearnerState, LearnerState, Transition, Scalar], Tree]
+    """(state, acting state, transitions, epsilon) -> rows. The acting state chooses the next
+    action."""
+    query: Callable[[LearnerState, AnyArray], tuple[Array, Array]]
+    """(state, observations) -> values (n, actions) and their f: (n, k) on the last layer,
+    (n, actions, k) if all parameters are meant."""
 
     def gradients(self, found: Floats) -> Floats:
         """Return J of all actions, (n, actions, p), from the f that ``query`` found."""
@@ -96,14 +90,11 @@ def linearised(
 
     (actions,) = jax.eval_shape(values, state, state.sampler.params, example).shape
     if parameter_count(state.sampler.params) <= MOST_PARAMETERS:
-        blocks, k, rows, query = _of_all(state, values, follow, actions)
-    else:
-        blocks, k, rows, query = _of_last_layer(state, values, follow, actions, example)
-    every = jax.vmap(jax.vmap(values, (None, None, 0)), (None, 0, None))
-    return Linearised(blocks, k, jax.jit(rows), jax.jit(query), jax.jit(every))
+        return _of_all(state, values, follow, actions)
+    return _of_last_layer(state, values, follow, actions, example)
 
 
-def _of_all(state: LearnerState, values: ValuesOf, follow: Follow, actions: int) -> Parts:
+def _of_all(state: LearnerState, values: ValuesOf, follow: Follow, actions: int) -> Linearised:
     flat, unravel = ravel_pytree(state.sampler.params)
 
     def at(state: LearnerState, seen: AnyArray) -> tuple[Callable[[Array], Array], Array]:
@@ -130,12 +121,12 @@ def _of_all(state: LearnerState, values: ValuesOf, follow: Follow, actions: int)
 
         return jax.vmap(one)(observations)
 
-    return 1, flat.size, rows, query
+    return Linearised(1, flat.size, jax.jit(rows), jax.jit(query))
 
 
 def _of_last_layer(
     state: LearnerState, values: ValuesOf, follow: Follow, actions: int, example: NDArray
-) -> Parts:
+) -> Linearised:
     path, layer = last_layer(state.sampler.params)
     k = layer["w"].shape[0] + 1
     if actions * k > LARGEST_SYSTEM:
@@ -178,7 +169,7 @@ def _of_last_layer(
         delta = t.reward + t.discount * jnp.sum(chances * ahead, axis=1) - value
         return Rows(block, now, following, t.discount[:, None] * chances, delta, value)
 
-    return actions, k, rows, query
+    return Linearised(actions, k, jax.jit(rows), jax.jit(query))
 
 
 def batches_of_rows(

@@ -23,8 +23,7 @@ large the step is beside this noise says whether the mean has arrived
 .. math:: \theta^* = \theta + s A^{-1} \sum_i J_i \delta_i, \qquad
           \operatorname{Cov} = \left(\tfrac1w + \left(1 - \tfrac1w\right) s\right) V,
 
-with :math:`\rho / w` in place of :math:`\rho`. For w = 1 the whole step is taken. The mean of a
-chain has an error of its own, which whoever has the chain adds (:mod:`valuetrack.api.solving`).
+with :math:`\rho / w` in place of :math:`\rho`. For w = 1 the whole step is taken.
 
 References
 ----------
