@@ -127,10 +127,12 @@ def test_an_average_that_has_arrived_stays_and_counts_all_it_has_seen():
         for seed in range(20)
     ]
     expected = 2 * 1.96 * np.mean([solution.sd(np.eye(3)) for solution in whole], axis=0)
-    assert np.mean(np.array(shares) == 0) > 0.9
-    np.testing.assert_allclose(np.median(widths, axis=0), expected, rtol=0.1)
-    # Now and then a step of noise is taken, which widens the interval as well.
-    assert (covered / sets > 0.92).all()
+    assert 0.1 < np.mean(shares) < 0.35  # with three values, noise is often larger than its mean
+    assert np.mean(np.array(shares) == 0) > 0.5
+    np.testing.assert_allclose(np.min(widths, axis=0), expected, rtol=0.2)
+    # A share of noise moves the centre and widens the interval: nearly 95 %. Half or twice the
+    # variance would give 82 and 99 %.
+    assert (covered / sets > 0.90).all()
     assert (covered / sets < 0.975).all()
 
 

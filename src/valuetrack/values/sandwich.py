@@ -18,7 +18,7 @@ transitions, of which the memory is a part (:mod:`~valuetrack.values.turnover`).
 equation of all of them, then its error has the covariance V / w, and the step
 :math:`A^{-1} \sum J \delta` is noise, of covariance (1 - 1/w) V and independent of that error. How
 large the step is beside this noise says whether the mean has arrived
-(:func:`share_of_step`). A share s of the step is taken, none if it may well be noise:
+(:func:`share_of_step`). A share s of the step is taken, none if it is no larger than its noise:
 
 .. math:: \theta^* = \theta + s A^{-1} \sum_i J_i \delta_i, \qquad
           \operatorname{Cov} = \left(\tfrac1w + \left(1 - \tfrac1w\right) s\right) V,
@@ -71,8 +71,6 @@ PRIOR_SHARE = 0.25
 """The prior's variance of a typical value, as a share of its square: an sd of half the value."""
 PROBED = 500
 """At how many transitions, at least, the step is compared with its noise."""
-CHANCE = 0.95
-"""How often a step of pure noise is not taken at all."""
 
 
 Factors = tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]
@@ -203,28 +201,20 @@ def _factorised(sums: Equations, ridge: float) -> tuple[Factors, Floats]:
 
 
 def share_of_step(whole: Solution, gradients: Floats, seen: float) -> float:
-    r"""Return s, the share of the step that is taken.
+    r"""Return s, the share of the step that is taken: :math:`\max(0, 1 - 1 / \overline{z^2})`.
 
-    With z the change of a value by the whole step over the sd of its noise,
-    :math:`s = \max(0, 1 - q / \overline{z^2})`. The values of neighbours change together, so that
-    :math:`\overline{z^2}` has the law of :math:`\chi^2_\nu / \nu` for a :math:`\nu` far below the
-    number of transitions; it comes from the correlations of the changes, and q is the 95 %
-    quantile. That is shrinkage as by James and Stein, with no step at all where it may be chance.
+    z is the change of a value by the whole step over the sd of its noise. A mean that has arrived
+    has :math:`\overline{z^2} = 1` on average; one that is off by as much again as the noise, 2.
+    That is the estimate of James and Stein, for a bias that is distributed like the noise.
     """
     if seen <= 1:
         return 1.0
     sd = whole.sd(gradients)
-    known = sd > 0
-    if not known.any():
-        return 1.0
-    z = whole.change(gradients[known]) / sd[known] / math.sqrt(1 - 1 / seen)
-    x = linalg.lu_solve(whole.factors, gradients[known].T, trans=1, check_finite=False)
-    blocks, k, _ = whole.noise.shape
-    spread = np.matmul(whole.noise, x.reshape(blocks, k, -1)).reshape(x.shape)
-    correlation = x.T @ spread / np.outer(sd[known], sd[known])
-    freedom = len(z) ** 2 / np.sum(correlation**2)
-    threshold = special.chdtri(freedom, 1 - CHANCE) / freedom
-    return float(np.clip(1 - threshold / np.mean(z**2), 0.0, 1.0)) if np.any(z) else 0.0
+    change = whole.change(gradients)[sd > 0]
+    noise = math.sqrt(1 - 1 / seen) * sd[sd > 0]
+    if not np.any(change):
+        return 0.0
+    return float(np.clip(1 - 1 / np.mean((change / noise) ** 2), 0.0, 1.0))
 
 
 def weight_of_prior(sums: Equations, prior_variance: float | None) -> tuple[float, float]:
