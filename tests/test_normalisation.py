@@ -22,7 +22,7 @@ from valuetrack.normalisation import CLIP, components, normalised
 from valuetrack.registry import agent_type
 from valuetrack.types import Transition
 
-PAPERS = [name for name in experiment_names() if name != "honest-values"]
+PAPERS = [name for name in experiment_names() if name not in ("honest-values", "defaults")]
 """The experiments of the paper; the others have the defaults of users."""
 SMALL = {
     "hidden": (8,),

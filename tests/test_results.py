@@ -14,7 +14,9 @@ RUNS = (RUN, ROOT / "results" / "indoor-escape-paper")
 EQUATIONS = ROOT / "results" / "indoor-escape-forms"
 CONTROL = ROOT / "results" / "classic-control"
 SETTINGS = ROOT / "results" / "lktd-settings"
-MASKS = ROOT / "results" / "studies" / "wrong-mask" / "wrong-mask.md"
+STUDIES = ROOT / "results" / "studies"
+MASKS = STUDIES / "wrong-mask" / "wrong-mask.md"
+TRUTH = STUDIES / "simulated-truth" / "simulated-truth.md"
 FORMS = ROOT / "results" / "lktd-forms"
 DOC = (ROOT / "docs" / "indoor-escape.md").read_text(encoding="utf-8")
 
@@ -24,7 +26,7 @@ def table_lines(text: str) -> list[str]:
 
 
 def test_the_tables_are_those_of_the_runs():
-    files = [*(run / "tables.md" for run in (*RUNS, EQUATIONS)), MASKS]
+    files = [*(run / "tables.md" for run in (*RUNS, EQUATIONS)), MASKS, TRUTH]
     written = [file.read_text(encoding="utf-8") for file in files]
     measured = {line for text in written for line in table_lines(text)}
     shown = [line for line in table_lines(DOC) if any(char.isdigit() for char in line)]

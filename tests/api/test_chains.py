@@ -93,7 +93,7 @@ def test_the_value_of_all_seeds_is_that_of_their_means():
     expected = np.sqrt(np.maximum(within, means.var(axis=0, ddof=1)) / 3)
     np.testing.assert_allclose(found.sd, expected, rtol=1e-3)
     assert found.df == 2
-    np.testing.assert_allclose(found.mean[3], 2.0, atol=0.2)  # the treadmill
+    np.testing.assert_allclose(found.mean[3], 2.0, atol=0.05)  # the treadmill, after 65 updates
 
 
 def test_v_values_of_all_seeds():

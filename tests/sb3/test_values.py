@@ -29,6 +29,7 @@ def test_the_values_are_right_whatever_was_learned(environments):
     np.testing.assert_allclose(q.solved.mean, np.eye(3), atol=0.15)  # and its buffer knows
     low, high = q.interval()
     assert ((low < high) & (high - low < 1)).all()
+    assert np.mean((low < np.eye(3)) & (np.eye(3) < high)) > 0.7
     one = model.posterior(np.array(1)).interval()
     np.testing.assert_allclose(one, np.stack([low, high])[:, 1], rtol=1e-4, atol=1e-5)
 

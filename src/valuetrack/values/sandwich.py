@@ -152,7 +152,8 @@ def solve(
     prior_variance
         :math:`\tau^2`. By default it gives a typical value the sd of half the value:
         :math:`\tau^2 = \overline{Q^2} / (4 \overline{|J|^2})` over the memory, with the present
-        values or the solved ones, whichever are larger.
+        values or the solved ones, whichever are larger, and :math:`\sigma^2` is that at the
+        solution. With a given one it is that of the present values.
     seen
         w, from how many times as many transitions the present values were learned.
 
@@ -175,11 +176,11 @@ def solve(
     gradients = gradients_of(probed)
     noise_variance, ridge = weight_of_prior(sums, prior_variance)
     factors, step = _factorised(sums, ridge / seen)
-    solved = float(np.mean((probed.value + gradients @ step) ** 2))
-    if prior_variance is None and solved > sums.value / sums.transitions:
-        # The present values are too small to say how large values are.
-        larger = sums._replace(value=sums.transitions * solved)
-        noise_variance, ridge = weight_of_prior(larger, None)
+    if prior_variance is None:
+        # Once more, with the noise that is left and values as large as they come out: the present
+        # ones may be far from both.
+        solved = _solved_sums(sums, probed, gradients @ step, after_step(probed, step))
+        noise_variance, ridge = weight_of_prior(solved, None)
         factors, step = _factorised(sums, ridge / seen)
     noise = (noise_variance * ridge / seen) * np.tile(np.eye(k), (blocks, 1, 1))
     inverse = linalg.lu_solve(factors, np.eye(len(step)), check_finite=False).astype(np.float32)
@@ -188,6 +189,16 @@ def solve(
     share = share_of_step(Solution(step, 1.0, factors, noise), gradients, seen)
     scale = 1 / seen + (1 - 1 / seen) * share
     return Solution(share * step, share, factors, scale * noise)
+
+
+def _solved_sums(sums: Equations, probed: Rows, change: Floats, delta: Floats) -> Equations:
+    """Return the sums with the squares of values and temporal differences at the solution.
+
+    They are estimated at some transitions. Values count as the larger of what they were and are.
+    """
+    value = max(sums.value / sums.transitions, float(np.mean((probed.value + change) ** 2)))
+    ratio = float(np.mean(delta**2)) / max(float(np.mean(probed.delta**2)), 1e-30)
+    return sums._replace(value=sums.transitions * value, delta=sums.delta * min(ratio, 1.0))
 
 
 def _factorised(sums: Equations, ridge: float) -> tuple[Factors, Floats]:
