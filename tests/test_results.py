@@ -14,6 +14,7 @@ RUNS = (RUN, ROOT / "results" / "indoor-escape-paper")
 EQUATIONS = ROOT / "results" / "indoor-escape-forms"
 CONTROL = ROOT / "results" / "classic-control"
 SETTINGS = ROOT / "results" / "lktd-settings"
+HONEST = ROOT / "results" / "honest-values"
 STUDIES = ROOT / "results" / "studies"
 MASKS = STUDIES / "wrong-mask" / "wrong-mask.md"
 TRUTH = STUDIES / "simulated-truth" / "simulated-truth.md"
@@ -41,6 +42,18 @@ def test_the_run_is_of_one_clean_commit_and_large_enough():
         seeds = sum(count for _, count in row["units"])
         assert seeds >= (5 if row["id"] == "kova" else 100)
         assert row["steps"] == 1_000_000
+
+
+def test_the_numbers_of_honest_values_are_those_of_the_run():
+    measured = set(table_lines((HONEST / "tables.md").read_text(encoding="utf-8")))
+    text = (ROOT / "docs" / "honest-values.md").read_text(encoding="utf-8")
+    shown = [line for line in table_lines(text) if " ± " in line or line.startswith("| LKTD |")]
+    assert len(shown) > 10
+    assert [line for line in shown if line not in measured] == []
+    manifest = json.loads((HONEST / "manifest.json").read_text(encoding="utf-8"))
+    for row in manifest["rows"]:
+        assert "dirty" not in row["commit"]
+        assert sum(count for _, count in row["units"]) >= 20
 
 
 def test_the_numbers_of_classic_control_are_those_of_the_run():
