@@ -47,7 +47,7 @@ def test_they_are_solved_at_their_points():
     np.testing.assert_array_equal(record.solved.steps, 36 + 4 * record.solved.updates)
     low, high = record.value_interval(0.9)
     assert low.shape == high.shape == (4, 2, 4, 2)
-    assert (low < high).all()
+    assert (low <= high).all()  # rewards without noise leave no width that single precision shows
     known = ~np.isnan(TRUTH)
     np.testing.assert_allclose(record.solved.mean[-1][:, known], [TRUTH[known]] * 2, atol=0.05)
 
