@@ -5,16 +5,17 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # What is tested is more than what is run: Stable-Baselines3 and its zoo bring PyTorch along.
 TESTED := $(VENV)/.installed-with-sb3
+DOCUMENTED := $(VENV)/.installed-with-docs
 TORCH  := torch==2.13.0
 # Without its dependencies, which are installed before: it would replace Gymnasium by an older one
 # (it wants gymnasium<1.4), and works with the newest.
 GYMNAX := gymnax>=1.0.1,<2
 
 .DEFAULT_GOAL := help
-.PHONY: help run watch check test lint pytest bench clean
+.PHONY: help run watch check test lint pytest bench docs notebooks clean
 
 help:  ## List what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml src/valuetrack/__init__.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -26,9 +27,13 @@ $(STAMP): pyproject.toml src/valuetrack/__init__.py
 # PyTorch first and by its version, so that nothing else chooses one.
 $(TESTED): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,zoo]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs,onnx,zoo]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check flax seaborn six
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps '$(GYMNAX)'
+	@touch $@
+
+$(DOCUMENTED): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 run: $(STAMP)  ## Train on the indoor escape, print the tables beside the paper's, write the report
@@ -61,10 +66,18 @@ pytest: $(TESTED)  ## The tests alone
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 bench: $(STAMP)  ## Measure speed and memory, beside other libraries; on a quiet machine
-	@for question in peers images seeds updates growth throughput startup optimisations; do \
+	@for question in peers images seeds updates growth throughput startup intervals optimisations; do \
 		echo "== benchmarks/$$question.py"; \
 		$(BIN)/python benchmarks/$$question.py --out results/benchmarks || exit 1; \
 	done
 
+# The variable silences an announcement of MkDocs' next version, which is not for readers.
+docs: $(DOCUMENTED)  ## Build the documentation into site/; any warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "site/index.html; with search: $(BIN)/python -m http.server --directory site"
+
+notebooks: $(DOCUMENTED)  ## Run the notebooks of the documentation and write their outputs
+	$(BIN)/python website/run_notebooks.py
+
 clean:  ## Remove the virtual environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache

@@ -35,18 +35,13 @@ MOST_BYTES = 500_000_000
 """Of programs that are kept: those of several days of changes."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C through, and ask for what is quick, here and in children.
+def ask_for_quick_programs() -> None:
+    """Ask for what is quick to compile, here and in children.
 
     Nothing here may import JAX, SciPy or PyTorch: they read the variables when they are imported.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "PYTEST_XDIST_WORKER" in os.environ:  # the process that began this one has done the rest
-        return
     for name, value in ONE_THREAD.items():
         os.environ.setdefault(name, value)
-    forget_programs(config)
     if "XLA_FLAGS" in os.environ:  # someone's choice
         return
     os.environ.setdefault(UNOPTIMISED, "1")
@@ -57,6 +52,20 @@ def pytest_configure(config: pytest.Config) -> None:
         capture_output=True,
     )
     os.environ["XLA_FLAGS"] = "" if trial.returncode else SIMPLER_CODE
+
+
+# Now, and not in a hook: a conftest.py of a folder below that is named on the command line is
+# imported before any hook is called, and imports JAX. Processes of xdist inherit the variables.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    ask_for_quick_programs()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C through, and forget programs when too many are kept."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # the process that began this one has done it
+        forget_programs(config)
 
 
 def pytest_collection_finish() -> None:

@@ -110,3 +110,32 @@ class Coins:
 
     def action_mask(self, state: ProbeState) -> Array:
         return jnp.ones(2, bool)
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A step that pays nothing, then a bandit: action 1 pays 1, action 0 pays -1.
+
+    Q(first) = gamma for who acts greedily at the second place, and 0 for who acts at random.
+    """
+
+    observation_shape: ClassVar[tuple[int, ...]] = (2,)
+    observation_dtype: ClassVar[np.dtype] = np.dtype(np.float32)
+    num_actions: ClassVar[int] = 2
+    reset_uniforms: ClassVar[int] = 0
+    step_uniforms: ClassVar[int] = 0
+
+    def reset(self, uniforms: Array) -> ProbeState:
+        return ProbeState(jnp.float32(0), jnp.int32(0))
+
+    def step(self, state: ProbeState, action: Array, uniforms: Array) -> Step[ProbeState]:
+        over = state.place == 1
+        reward = jnp.where(over, 2.0 * action - 1.0, 0.0).astype(jnp.float32)
+        after = ProbeState(jnp.float32(1), state.steps + 1)
+        return Step(after, self.observe(after), reward, over, jnp.bool_(False))
+
+    def observe(self, state: ProbeState) -> Array:
+        return (jnp.arange(2) == state.place).astype(jnp.float32)
+
+    def action_mask(self, state: ProbeState) -> Array:
+        return jnp.ones(2, bool)

@@ -154,3 +154,30 @@ class Coins(gymnasium.Env):
         reward = self.place + self.noise * self.np_random.uniform(-1, 1)
         over = bool(self.np_random.random() < self.ends)
         return self._observation(), reward, over, self.steps >= self.horizon, {}
+
+
+class Levers(gymnasium.Env):
+    """Two levers, of 2 and 3 positions from 1 on: (2, 1) pays 1; episodes of one step.
+
+    With ``locked``, the second lever cannot be at 1, and the mask has a part for each, as
+    Gymnasium's own masks.
+    """
+
+    def __init__(self, sizes=(2, 3), *, locked=False):
+        self.observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.action_space = spaces.MultiDiscrete(sizes, start=[1] * len(sizes))
+        self.locked = locked
+
+    def _info(self):
+        mask = (np.ones(2, np.int8), np.array([0, 1, 1], np.int8))
+        return {"action_mask": mask} if self.locked else {}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.ones(1, np.float32), self._info()
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        assert not (self.locked and action[1] == 1), action
+        paid = float(tuple(action) == (2, 1))
+        return np.ones(1, np.float32), paid, True, False, self._info()

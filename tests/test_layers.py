@@ -14,9 +14,11 @@ SOURCE = Path(__file__).parents[1] / "src" / "valuetrack"
 LEVELS = {
     0: ["interrupts", "programs", "types"],
     1: [
+        "arviz_data",
         "convolution",
         "diagnostics",
         "envs",
+        "host_networks",
         "io",
         "measurement",
         "metrics",

@@ -8,7 +8,9 @@ from valuetrack import posterior
 from valuetrack.metrics import (
     bootstrap_interval,
     calibration,
+    improvement_interval,
     interquartile_mean,
+    probability_of_improvement,
     value_metrics,
 )
 
@@ -131,3 +133,25 @@ def test_a_bootstrap_interval_is_that_of_its_draws():
     for wrong in (np.array([]), np.ones((2, 2))):
         with pytest.raises(ValueError, match="shape"):
             bootstrap_interval(wrong, np.mean)
+
+
+def test_probability_of_improvement_counts_pairs_and_half_of_the_ties():
+    ours, theirs = np.array([1.0, 3.0, 3.0]), np.array([2.0, 3.0])
+    assert probability_of_improvement(ours, theirs) == pytest.approx((0 + 1.5 + 1.5) / 6)
+    both = probability_of_improvement(ours, theirs) + probability_of_improvement(theirs, ours)
+    assert both == pytest.approx(1.0)
+    failed = np.array([-np.inf, -np.inf])
+    assert probability_of_improvement(ours, failed) == 1.0
+    assert probability_of_improvement(failed, failed) == 0.5
+
+
+def test_the_interval_of_an_improvement_covers_the_truth_as_often_as_it_says():
+    random, covered = np.random.default_rng(0), 0
+    truth = stats.norm.cdf(0.8 / np.sqrt(2.0))
+    for trial in range(200):
+        ours, theirs = random.normal(0.8, 1.0, 20), random.normal(0.0, 1.0, 15)
+        low, high = improvement_interval(ours, theirs, 0.9, resamples=300, seed=trial)
+        covered += low <= truth <= high
+    assert 0.82 <= covered / 200 <= 0.96
+    with pytest.raises(ValueError, match="both sides"):
+        improvement_interval(np.array([]), np.array([1.0]))

@@ -14,11 +14,11 @@ from tests.small_envs import Counter
 from valuetrack import normalisation
 from valuetrack.envs import find
 from valuetrack.envs.base import bounds_in_jax
-from valuetrack.envs.gym.spaces import bounds, encoder
+from valuetrack.envs.gym.spaces import bounds, encoder, factors
 from valuetrack.experiments.spec import experiment_names, load
 from valuetrack.io import array_file
 from valuetrack.learner import Task
-from valuetrack.normalisation import CLIP, components, normalised
+from valuetrack.normalisation import CLIP, Scaling, components, normalised
 from valuetrack.registry import agent_type
 from valuetrack.types import Transition
 
@@ -146,7 +146,7 @@ def test_steps_that_only_reset_are_not_counted():
 def test_a_learner_sees_normalised_observations_wherever_it_looks(name):
     kind, every = agent_type(name), np.ones(2, bool)
     plain = kind.build(Task((2,), False, 3), kind.options_type(hidden=(4,)))
-    learner, key = normalised(plain, every), jax.random.key(0)
+    learner, key = normalised(plain, Scaling(every)), jax.random.key(0)
     draw = np.random.default_rng(1)
     seen, ahead = (jnp.asarray(draw.normal(50, [9, 0.1], (8, 2)), jnp.float32) for _ in range(2))
     state = learner.observe(learner.init(key), seen, jnp.ones(8, bool))
@@ -192,6 +192,31 @@ def test_evaluation_and_prediction_leave_the_moments_alone(tmp_path):
     seen = [[0.1, 0.2, 0.3, 0.4]]
     np.testing.assert_array_equal(agent.posterior(seen).latest, loaded.posterior(seen).latest)
     assert loaded.options.normalise_observations is True  # as "auto" had decided
+
+
+def test_one_hot_vectors_have_the_mean_square_of_other_numbers():
+    space = spaces.Tuple([spaces.Discrete(4), spaces.MultiDiscrete([2, 9]), spaces.Box(-1, 1)])
+    draws = [space.sample() for _ in range(5)]
+    found = np.stack([encoder(space).encode(one) * factors(space) for one in draws])
+    for part in (slice(0, 4), slice(4, 6), slice(6, 15)):
+        np.testing.assert_allclose(np.mean(found[:, part] ** 2, axis=1), 1)
+    np.testing.assert_allclose(found[:, 15], [one[2][0] for one in draws])
+    assert factors(spaces.Box(0, 255, (8, 8, 3), np.uint8)).tolist() == np.ones((8, 8, 3)).tolist()
+
+
+@pytest.mark.parametrize(("wanted", "factor"), [("auto", 4.0), ("one-hot", 4.0), (False, 1.0)])
+def test_agents_see_states_by_numbers_in_the_scale_of_other_numbers(wanted, factor, tmp_path):
+    agent = vt.DQN("FrozenLake-v1", normalise_observations=wanted, **SMALL).learn(80)
+    assert agent.options.normalise_observations == (wanted and "one-hot")
+    assert agent.learner.observe is None  # there are no statistics
+    plain, state = agent.build(agent.task, agent.options), agent.trainer.member(0).learner
+    hot = factor * jnp.eye(16)
+    expected = plain.values(jax.random.key(0), state, hot)[0]
+    np.testing.assert_allclose(agent.posterior(np.arange(16)).latest, expected, rtol=1e-6)
+    assert set(np.unique(agent.trainer.memory(0).observation)) == {0.0, 1.0}  # as it came
+    agent.save(tmp_path / "agent.vt")
+    again = vt.load(tmp_path / "agent.vt").posterior(np.arange(16))
+    np.testing.assert_array_equal(again.latest, agent.posterior(np.arange(16)).latest)
 
 
 def test_a_file_from_before_the_option_goes_on_as_it_was(tmp_path):

@@ -61,6 +61,21 @@ def test_environments_write_to_their_seed_in_order():
     np.testing.assert_array_equal(memory.rows.reward[1], [2, 3, 6, 7, 0, 0])
 
 
+def test_a_slice_writes_what_single_rows_do():
+    one, other = make_memory(capacity=6), make_memory(capacity=6)
+    for memory in (one, other):
+        fill(memory, [0, 1], 2)
+    new = transitions(10, 11, 12, 20, 21, 22)  # three of each seed
+    assert one.append(new)
+    other.write(np.arange(6), np.array([0, 0, 0, 1, 1, 1]), new)
+    for ours, theirs in zip(one.rows, other.rows, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(one.written, other.written)
+    assert not one.append(new)  # beyond the end
+    fill(one, [0], 1)
+    assert not one.append(transitions(1, 2))  # the seeds are at different places
+
+
 def test_environments_that_are_left_out_write_nothing():
     memory = make_memory()
     memory.write(np.array([2]), np.array([0, 0, 1]), transitions(7, 8, 9))

@@ -13,6 +13,7 @@ RUN = ROOT / "results" / "indoor-escape"
 RUNS = (RUN, ROOT / "results" / "indoor-escape-paper")
 EQUATIONS = ROOT / "results" / "indoor-escape-forms"
 CONTROL = ROOT / "results" / "classic-control"
+SARSA = ROOT / "results" / "classic-control-sarsa"
 SETTINGS = ROOT / "results" / "lktd-settings"
 HONEST = ROOT / "results" / "honest-values"
 STUDIES = ROOT / "results" / "studies"
@@ -58,7 +59,7 @@ def test_the_numbers_of_honest_values_are_those_of_the_run():
 
 def test_the_numbers_of_classic_control_are_those_of_the_run():
     written = [
-        (run / "tables.md").read_text(encoding="utf-8") for run in (CONTROL, SETTINGS, FORMS)
+        (run / "tables.md").read_text(encoding="utf-8") for run in (CONTROL, SARSA, SETTINGS, FORMS)
     ]
     measured = {line for text in written for line in table_lines(text)}
     text = (ROOT / "docs" / "classic-control.md").read_text(encoding="utf-8")
@@ -78,7 +79,7 @@ def test_the_rows_of_classic_control_are_whole_and_of_clean_commits(run):
             assert (unit / "points.parquet").is_file()
 
 
-@pytest.mark.parametrize("run", [*RUNS, CONTROL, SETTINGS, FORMS], ids=lambda run: run.name)
+@pytest.mark.parametrize("run", [*RUNS, CONTROL, SARSA, SETTINGS, FORMS], ids=lambda run: run.name)
 def test_the_runs_are_small_enough_to_travel(run):
     assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < 8e6
 
@@ -93,8 +94,8 @@ def test_the_cost_of_thinning_is_the_measured_one():
     measured = table_lines(
         (ROOT / "results" / "benchmarks" / "thinning.md").read_text(encoding="utf-8")
     )
-    guide = table_lines((ROOT / "docs" / "guide.md").read_text(encoding="utf-8"))
-    shown = [line for line in guide if line.endswith("% |")]
+    page = table_lines((ROOT / "docs" / "intervals.md").read_text(encoding="utf-8"))
+    shown = [line for line in page if line.endswith("% |")]
     assert len(shown) == 4
     assert [line for line in shown if line not in measured] == []
 

@@ -31,6 +31,7 @@ FOUND = {
     "monitoring": "monitoring",
     "wrong_mask": "wrong-mask",
     "simulated_truth": "simulated-truth",
+    "one_hot": "one-hot",
 }
 ALL, NONE = (True, True, True, True), (False, False, False, False)
 

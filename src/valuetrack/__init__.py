@@ -1,13 +1,13 @@
-"""Deep reinforcement learning that knows how sure it is of its values."""
+"""Deep reinforcement learning that knows how sure it is of its values.
+
+Editors and type checkers read ``__init__.pyi``, which ``commands/stub.py`` writes.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from valuetrack.programs import keep_programs
-
-if TYPE_CHECKING:
-    from valuetrack.registry import *  # noqa: F403 - the agents, for editors
 
 __version__ = "0.1.0.dev0"
 
@@ -26,7 +26,7 @@ def __dir__() -> list[str]:
     """List the agents too, so that interpreters complete them."""
     import valuetrack.registry as registry  # noqa: PLC0415, PLR0402 - as above
 
-    return [*globals(), "load", *(kind.__name__ for kind in registry.CLASSES.values())]
+    return [*__all__, "load", *(kind.__name__ for kind in registry.CLASSES.values())]
 
 
 __all__ = ["__version__", "keep_programs"]

@@ -18,7 +18,7 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from valuetrack import __version__
-from valuetrack.commands import INTERRUPTED, WRONG_USE, options
+from valuetrack.commands import INTERRUPTED, WRONG_USE, options, search_options
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.programs import keep_programs_by_environment
 
@@ -29,9 +29,12 @@ HANDLED = (
 COMMANDS = {
     options.Check: "check",
     options.Reproduce: "reproduce",
+    search_options.Sweep: "sweep",
+    search_options.Tune: "tune",
     options.Report: "reproduce",
     options.Train: "train",
     options.Evaluate: "train",
+    options.Values: "values",
     options.Calibrate: "calibrate",
     options.Watch: "watch",
     options.Envs: "lists",

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from valuetrack.host_networks import Forward
 from valuetrack.measurement import TargetBatch
 from valuetrack.networks import Network
 from valuetrack.policies import (
@@ -30,7 +31,7 @@ from valuetrack.policies import (
 )
 from valuetrack.samplers.base import Info, Sampler
 from valuetrack.schedules import Schedule
-from valuetrack.types import Array, Params, Scalar, Transition, Tree
+from valuetrack.types import Array, Batch, NDArray, Params, Scalar, Tree, Weighted
 
 Following = Literal["greedy", "taken", "expected"]
 """Which next action the values are of: the greedy one, the one really taken, or the epsilon-greedy
@@ -81,7 +82,7 @@ class Learner(NamedTuple):
     act: Callable[[LearnerState, Array, Array, Array, Scalar], Acted]
     """(state, observation, mask, uniforms, epsilon) -> an action, epsilon-greedy among the legal
     ones, and its value; ``uniforms`` are ``acting_uniforms`` numbers in [0, 1) per action."""
-    update: Callable[[Array, LearnerState, Transition], tuple[LearnerState, Info]]
+    update: Callable[[Array, LearnerState, Batch], tuple[LearnerState, Info]]
     """(key, state, transitions) -> (state, info); it leaves the target network alone."""
     refresh_target: Callable[[LearnerState], LearnerState]
     """Copy the current parameters to the target network."""
@@ -103,6 +104,10 @@ class Learner(NamedTuple):
     quantiles: Callable[[LearnerState, Array], Array] | None = None
     """(state, observations) -> (..., actions, M): quantiles of the return at the levels (i - 1/2) /
     M, as they are learned; ``None`` where none are."""
+    on_host: Callable[[LearnerState], Forward] | None = None
+    """(states) -> (observations -> Q-values): the values that ``act`` acts on, in NumPy and equal
+    to rounding, for states whose arrays are NumPy's; see :mod:`valuetrack.host_networks`. ``None``
+    where ``act`` has no such values."""
     observe: Callable[[LearnerState, Array, Array], LearnerState] | None = None
     """(state, observations, which of them count) -> state: told of all that is collected, where
     observations are normalised; see :mod:`valuetrack.normalisation`."""
@@ -128,7 +133,8 @@ def build_learner(
     network, sampler
         What is learned, and how.
     to_values
-        Turns the network's outputs into Q-values of shape (heads, ..., actions).
+        Turns the network's outputs into Q-values of shape (heads, ..., actions); JAX's arrays and
+        NumPy's.
     target_every
         The period of the target network in updates; the sampler's data is then a
         :class:`~valuetrack.measurement.TargetBatch`. Without a target network (``None``) its data
@@ -162,13 +168,13 @@ def build_learner(
         acting = q[0] if heads == 1 else q[state.head]
         return acted(acting, mask, uniforms, epsilon, following)
 
-    def update(
-        key: Array, state: LearnerState, transitions: Transition
-    ) -> tuple[LearnerState, Info]:
+    def update(key: Array, state: LearnerState, batch: Batch) -> tuple[LearnerState, Info]:
         sampler_key, head_key, data_key = jax.random.split(key, 3)
+        transitions, weights = batch if isinstance(batch, Weighted) else (batch, ())
         data: Tree = transitions
         if target_every:
-            data = TargetBatch(transitions, state.target, exploration(state.sampler.updates))
+            explores = exploration(state.sampler.updates)
+            data = TargetBatch(transitions, state.target, explores, weights)
         if prepare is not None:
             data = prepare(data_key, data)
         head = state.head
@@ -184,7 +190,28 @@ def build_learner(
 
     refresh = partial(refresh_target, tau=tau)
     learner = Learner(init, act, update, refresh, values, target_every, heads)
-    return learner._replace(following=following)
+    on_host = acting_values(network, to_values, heads) if network.on_host else None
+    return learner._replace(following=following, on_host=on_host)
+
+
+def acting_values(
+    network: Network, to_values: Callable[[Tree], Tree], heads: int
+) -> Callable[[LearnerState], Forward]:
+    """Return :attr:`Learner.on_host` of a network that is known in NumPy."""
+    assert network.on_host is not None
+    prepare = network.on_host
+
+    def on_host(states: LearnerState) -> Forward:
+        forward = prepare(states.sampler.params)
+        seeds = range(len(states.head))
+
+        def values(observations: NDArray) -> NDArray:
+            q: NDArray = to_values(forward(observations))
+            return q[0] if heads == 1 else q[states.head, seeds]
+
+        return values
+
+    return on_host
 
 
 def refresh_target(state: LearnerState, tau: float = 1.0) -> LearnerState:

@@ -63,6 +63,8 @@ class TargetBatch(NamedTuple):
     target_params: Params
     epsilon: Scalar = 0.0
     """How often the behaviour explores at present; only :func:`expected_sarsa` asks."""
+    weights: Tree = ()
+    """What each transition's loss weighs; an empty tuple where all weigh the same."""
 
 
 def sarsa(apply: Apply, gradient: Gradient = "semi") -> Measurement:
@@ -214,12 +216,26 @@ def squared_scale(data: Transition) -> Array:
     return data.reward**2 / (1.0 - gamma**2)
 
 
+def squared_scale_of(gamma: float, n: int) -> Callable[[Tree], Array]:
+    r"""Return :func:`squared_scale` for n-step transitions of a known discount.
+
+    They have :math:`\gamma^n`, which cannot be read off a batch with shorter ones.
+    """
+    squared = min(gamma, LONGEST_DISCOUNT) ** (2 * n)
+
+    def square(data: Tree) -> Array:
+        batch: Transition = data.transitions if isinstance(data, TargetBatch) else data
+        return batch.reward**2 / (1.0 - squared)
+
+    return square
+
+
 def mean_squared_error(measurement: Measurement) -> Callable[[Params, Tree], Array]:
     r"""Return the loss :math:`\frac1n \sum_i (y_i - h_i)^2` of a measurement model."""
 
     def loss(params: Params, data: Tree) -> Array:
         observed = jax.lax.stop_gradient(measurement.observe(params, data))
-        return jnp.mean((observed - measurement.predict(params, data)) ** 2)
+        return weighted_mean((observed - measurement.predict(params, data)) ** 2, data)
 
     return loss
 
@@ -230,9 +246,24 @@ def huber_error(measurement: Measurement) -> Callable[[Params, Tree], Array]:
     def loss(params: Params, data: Tree) -> Array:
         observed = jax.lax.stop_gradient(measurement.observe(params, data))
         size = jnp.abs(observed - measurement.predict(params, data))
-        return jnp.mean(jnp.where(size <= 1.0, 0.5 * size**2, size - 0.5))
+        return weighted_mean(jnp.where(size <= 1.0, 0.5 * size**2, size - 0.5), data)
 
     return loss
+
+
+def error_sizes(measurement: Measurement) -> Callable[[Params, Tree], Array]:
+    r"""Return the function for :math:`|y_i - h_i|` of each transition."""
+
+    def sizes(params: Params, data: Tree) -> Array:
+        return jnp.abs(measurement.observe(params, data) - measurement.predict(params, data))
+
+    return sizes
+
+
+def weighted_mean(losses: Array, data: Tree) -> Array:
+    r"""Return :math:`\frac1n \sum_i w_i l_i` with the weights of a target batch, if it has any."""
+    weights = data.weights if isinstance(data, TargetBatch) else ()
+    return jnp.mean(losses) if isinstance(weights, tuple) else jnp.mean(weights * losses)
 
 
 def discount_of(gamma: float, terminated: Array) -> Array:

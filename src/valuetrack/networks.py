@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from valuetrack.convolution import convolve
+from valuetrack.host_networks import OnHost, duelled, mlp_on_host
 from valuetrack.types import Apply, Array, Keywords, Params
 
 Activation = Callable[[Array], Array]
@@ -53,6 +54,8 @@ class Network(NamedTuple):
 
     init: Callable[[Array], Params]
     apply: Apply
+    on_host: OnHost | None = None
+    """``apply`` in NumPy for many seeds, equal to rounding; ``None`` where there is no such."""
 
 
 def product(x: Array, w: Array) -> Array:
@@ -103,8 +106,9 @@ def mlp(
     activation: str | Activation = "relu",
     init: InitName | LayerInit = "he",
     init_sd: float = 0.1,
+    dueling: int | None = None,
 ) -> Network:
-    """Build a fully connected network of any depth and width.
+    r"""Build a fully connected network of any depth and width.
 
     Parameters
     ----------
@@ -119,6 +123,16 @@ def mlp(
         A name from :data:`ACTIVATIONS` or a function.
     init, init_sd
         How weights and biases begin, see :func:`layer_init`.
+    dueling
+        The axis of the outputs that counts the actions, for a dueling head. The last hidden layer
+        then exists twice, once for values and once for advantages,
+
+        .. math:: Q(s, a) = V(s) + A(s, a) - \frac{1}{|\mathcal A|} \sum_b A(s, b).
+
+    References
+    ----------
+    Wang et al. (2016). Dueling network architectures for deep reinforcement learning. ICML.
+    https://arxiv.org/abs/1511.06581
 
     Examples
     --------
@@ -133,12 +147,17 @@ def mlp(
     widths = (math.prod(input_shape), *hidden)
     if min((*widths, *output_shape)) < 1:
         raise ValueError(f"Every layer needs a width of at least 1: {widths} -> {output_shape}.")
+    if dueling is not None:
+        widths = _with_two_streams(widths)
     make = layer_init(init, init_sd)
 
     def init_params(key: Array) -> Params:
         *body_keys, head_key = jax.random.split(key, len(widths))
         pairs = zip(body_keys, widths[:-1], widths[1:], strict=True)
         body = [make(k, (fan_in, fan_out)) for k, fan_in, fan_out in pairs]
+        if dueling is not None:
+            head = _two_layers(make, head_key, widths[-1] // 2, output_shape, dueling)
+            return {"body": body, "head": head}
         return {"body": body, "head": make(head_key, (widths[-1], math.prod(output_shape)))}
 
     def apply(params: Params, x: Array) -> Array:
@@ -146,10 +165,21 @@ def mlp(
             x = x.reshape(*x.shape[: x.ndim - len(input_shape)], widths[0])
         for layer in params["body"]:
             x = act(product(x, layer["w"]) + layer["b"])
+        if dueling is not None:
+            halves, head = jnp.split(x, 2, axis=-1), params["head"]
+            layers = (head["value"], head["advantage"])
+            pairs = zip(halves, layers, strict=True)
+            parts = (product(half, layer["w"]) + layer["b"] for half, layer in pairs)
+            value, advantage = parts
+            q: Array = duelled(value, advantage, output_shape, dueling)
+            return q
         y = product(x, params["head"]["w"]) + params["head"]["b"]
         return jnp.reshape(y, (*y.shape[:-1], *output_shape))
 
-    return Network(init_params, apply)
+    on_host = None
+    if isinstance(activation, str):  # a function may be for JAX's arrays only
+        on_host = mlp_on_host(input_shape, output_shape, activation, dueling)
+    return Network(init_params, apply, on_host)
 
 
 def cnn(
@@ -161,6 +191,7 @@ def cnn(
     activation: str | Activation = "relu",
     init: InitName | LayerInit = "he",
     init_sd: float = 0.1,
+    dueling: int | None = None,
 ) -> Network:
     """Build a convolutional network for images, by default that of Mnih et al. (2015).
 
@@ -187,7 +218,8 @@ def cnn(
         raise ValueError(f"An image has a shape (height, width, channels), not {image_shape}.")
     make = layer_init(init, init_sd)
     kernels, features = _convolution_shapes(tuple(image_shape), convolutions)
-    dense = mlp(features, outputs, hidden, activation=act, init=init, init_sd=init_sd)
+    rest: Keywords = {"activation": act, "init": init, "init_sd": init_sd, "dueling": dueling}
+    dense = mlp(features, outputs, hidden, **rest)
 
     def init_params(key: Array) -> Params:
         dense_key, *keys = jax.random.split(key, len(kernels) + 1)
@@ -243,6 +275,7 @@ def for_observations(
     activation: str | Activation = "relu",
     init: InitName | LayerInit = "he",
     init_sd: float = 0.1,
+    dueling: int | None = None,
 ) -> Network:
     """Build the network that fits an observation: convolutions for images, else layers.
 
@@ -250,7 +283,9 @@ def for_observations(
     arguments are those of :func:`mlp` and :func:`cnn`; without ``convolutions``, images get the
     largest of the usual ones that they are large enough for.
     """
-    common: Keywords = {"activation": activation, "init": init, "init_sd": init_sd}
+    common: Keywords = {
+        "activation": activation, "init": init, "init_sd": init_sd, "dueling": dueling,
+    }  # fmt: skip
     shape = tuple(shape)
     if is_image:
         chosen = convolutions or fitting_convolutions(shape)
@@ -304,6 +339,22 @@ def layer_init(init: InitName | LayerInit = "he", sd: float = 0.1) -> LayerInit:
     if init not in get_args(InitName):
         raise ValueError(f"init is one of {', '.join(get_args(InitName))}, not {init!r}.")
     return draw
+
+
+def _with_two_streams(widths: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the widths with the last hidden layer twice, side by side."""
+    if len(widths) == 1:
+        raise ValueError("dueling splits the last hidden layer; give one more in `hidden`.")
+    return (*widths[:-1], 2 * widths[-1])
+
+
+def _two_layers(
+    make: LayerInit, key: Array, width: int, shape: tuple[int, ...], axis: int
+) -> dict[str, Layer]:
+    """Draw the last layers of the two streams."""
+    keys, count = jax.random.split(key), math.prod(shape)
+    shapes = {"value": (width, count // shape[axis]), "advantage": (width, count)}
+    return {name: make(k, one) for k, (name, one) in zip(keys, shapes.items(), strict=True)}
 
 
 def parameter_count(params: Params) -> int:

@@ -7,7 +7,11 @@ collected, in all of its environments. Trainers report what they collect with
 ``Learner.observe``; nothing else changes the statistics. The replay memory keeps observations as
 they came, so that old transitions are seen in today's scale::
 
-    learner = normalised(learner, components(bounds, "auto"))
+    learner = normalised(learner, scaling(bounds, factors, "auto"))
+
+A one-hot vector of n places is multiplied by :math:`\sqrt n`. It has the mean square 1 then, as
+normalised numbers have and as He's initialisation expects; a single 1 among hundreds of zeros would
+hardly move a layer that was drawn for n numbers of that size.
 """
 
 from __future__ import annotations
@@ -17,9 +21,10 @@ from typing import Literal, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from valuetrack.host_networks import Forward
 from valuetrack.learner import Acted, Learner, LearnerState
 from valuetrack.samplers.base import Info
-from valuetrack.types import Array, Bools, Floats, Scalar, Transition
+from valuetrack.types import Array, Batch, Bools, Floats, NDArray, Scalar, Transition, Weighted
 
 CLIP = 10.0
 """How many standard deviations from the mean an observation may be."""
@@ -28,8 +33,9 @@ FLOOR = 1e-8
 LARGE, APART = 10.0, 10.0
 """Bounds beyond the first, or as far apart as the second, ask for normalisation."""
 
-Wanted = bool | Literal["auto"]
-"""Whether observations are normalised; ``"auto"`` decides by the bounds of the space."""
+Wanted = bool | Literal["auto", "one-hot"]
+"""Whether observations are normalised; ``"auto"`` decides by the bounds of the space, and
+``"one-hot"`` means one-hot vectors alone."""
 
 
 class Moments(NamedTuple):
@@ -80,6 +86,49 @@ def normalise(moments: Moments, observations: Array, which: Bools) -> Array:
     return jnp.where(which, jnp.clip(scaled, -CLIP, CLIP), plain)
 
 
+def normalise_on_host(moments: Moments, which: Bools) -> Forward:
+    """Return :func:`normalise` in NumPy: for moments (seeds, ...) a function of observations."""
+    mean, sd = np.asarray(moments.mean)[:, None], np.sqrt(moments.variance + FLOOR)[:, None]
+    everywhere = bool(which.all())
+
+    def scaled(observations: NDArray) -> NDArray:
+        plain = observations.astype(np.float32)
+        new = (plain - mean) / sd
+        np.minimum(np.maximum(new, -CLIP, out=new), CLIP, out=new)
+        return new if everywhere else np.where(which, new, plain)
+
+    return scaled
+
+
+class Scaling(NamedTuple):
+    """How observations are brought to a common scale; ``None`` for what is left as it is."""
+
+    which: Bools | None = None
+    """The components that are normalised by their running mean and sd."""
+    factors: Floats | None = None
+    """What observations are multiplied by before: the root of n in a one-hot vector of n."""
+
+    @property
+    def decided(self) -> Wanted:
+        """What was wanted, once that is decided."""
+        if self.which is not None:
+            return True
+        return "one-hot" if self.factors is not None else False
+
+
+def scaling(bounds: Floats, factors: Floats, wanted: Wanted, *, is_image: bool = False) -> Scaling:
+    """Return how to scale observations with such bounds; ``factors`` are 1 but in one-hot vectors.
+
+    Examples
+    --------
+    >>> scaling(np.array([[0.0] * 4, [1.0] * 4]), np.full(4, 2.0), "auto").decided
+    'one-hot'
+    """
+    which = None if wanted == "one-hot" else components(bounds, wanted, is_image=is_image)
+    scales = wanted is not False and bool((factors != 1).any())
+    return Scaling(which, factors.astype(np.float32) if scales else None)
+
+
 def components(bounds: Floats, wanted: Wanted, *, is_image: bool = False) -> Bools | None:
     """Return which components of an observation to normalise; ``None`` for none.
 
@@ -110,33 +159,41 @@ def components(bounds: Floats, wanted: Wanted, *, is_image: bool = False) -> Boo
     return np.asarray(which)
 
 
-def normalised(learner: Learner, which: Bools | None) -> Learner:
-    """Return the learner with its observations normalised; ``None`` leaves them as they are.
+def normalised(learner: Learner, scaling: Scaling) -> Learner:
+    """Return the learner with its observations in a common scale.
 
     A given policy still sees them as they came.
     """
-    if which is None:
+    which, factors = scaling
+    if which is None and factors is None:
         return learner
 
     def seen(state: LearnerState, observations: Array) -> Array:
-        return normalise(state.scale, jnp.asarray(observations), which)
+        given = jnp.asarray(observations)
+        given = given if factors is None else given * factors
+        return given if which is None else normalise(state.scale, given, which)
 
     def start(key: Array) -> LearnerState:
-        return learner.init(key)._replace(scale=init(which.shape))
+        state = learner.init(key)
+        return state if which is None else state._replace(scale=init(which.shape))
 
     def act(
         state: LearnerState, observation: Array, mask: Array, uniforms: Array, epsilon: Scalar
     ) -> Acted:
         return learner.act(state, seen(state, observation), mask, uniforms, epsilon)
 
-    def update(
-        key: Array, state: LearnerState, transitions: Transition
-    ) -> tuple[LearnerState, Info]:
-        scaled = transitions._replace(
+    def scaled(state: LearnerState, transitions: Transition) -> Transition:
+        return transitions._replace(
             observation=seen(state, transitions.observation),
             next_observation=seen(state, transitions.next_observation),
         )
-        return learner.update(key, state, scaled)
+
+    def update(key: Array, state: LearnerState, batch: Batch) -> tuple[LearnerState, Info]:
+        if isinstance(batch, Weighted):
+            batch = batch._replace(transitions=scaled(state, batch.transitions))
+        else:
+            batch = scaled(state, batch)
+        return learner.update(key, state, batch)
 
     def values(key: Array, state: LearnerState, observations: Array) -> Array:
         return learner.values(key, state, seen(state, observations))
@@ -148,11 +205,20 @@ def normalised(learner: Learner, which: Bools | None) -> Learner:
         assert learner.quantiles is not None
         return learner.quantiles(state, seen(state, observations))
 
+    def on_host(states: LearnerState) -> Forward:
+        assert learner.on_host is not None
+        values = learner.on_host(states)
+        scaled = (lambda x: x) if which is None else normalise_on_host(states.scale, which)
+        if factors is None:
+            return lambda observations: values(scaled(observations))
+        return lambda observations: values(scaled(observations * factors))
+
     return learner._replace(
         init=start,
         act=act,
         update=update,
         values=values,
-        observe=observe,
+        observe=observe if which is not None else None,
         quantiles=quantiles if learner.quantiles is not None else None,
+        on_host=on_host if learner.on_host is not None else None,
     )

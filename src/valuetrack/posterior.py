@@ -28,17 +28,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from valuetrack.io.arrays import Arrays, to_arrays
+from valuetrack.arviz_data import InferenceData, inference_data
+from valuetrack.io.arrays import to_arrays
 from valuetrack.types import Array, NDArray, Scalar, Tree
-
-if TYPE_CHECKING:
-    import arviz
 
 IntervalKind = Literal["credible", "prediction"]
 Levels = float | Sequence[float] | NDArray
@@ -316,8 +314,8 @@ def in_order(pool: Pool) -> Tree:
     return jax.tree.map(lambda x: np.asarray(x)[slots], pool.samples)
 
 
-def to_arviz(pools: Pool | Sequence[Pool], name: str = "theta") -> arviz.InferenceData:
-    """Export one pool per chain as ArviZ ``InferenceData`` (needs the extra ``arviz``).
+def to_arviz(pools: Pool | Sequence[Pool], name: str = "theta") -> InferenceData:
+    """Export one pool per chain for ArviZ (needs the extra ``arviz``).
 
     Leaves of a pytree become variables named after their path, for instance
     ``theta.body.0.w``; a pool of plain arrays becomes the one variable ``name``. Chains must hold
@@ -331,16 +329,6 @@ def to_arviz(pools: Pool | Sequence[Pool], name: str = "theta") -> arviz.Inferen
         )
     stacked = jax.tree.map(lambda *xs: np.stack(xs), *[in_order(pool) for pool in chains])
     return inference_data(to_arrays(stacked, name))
-
-
-def inference_data(named: Arrays) -> arviz.InferenceData:
-    """Return arrays (chain, draw, ...) as ArviZ ``InferenceData`` (needs the extra ``arviz``)."""
-    try:
-        import arviz  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ImportError("ArviZ is not installed: pip install 'valuetrack[arviz]'.") from error
-    data: arviz.InferenceData = arviz.from_dict(posterior=named)
-    return data
 
 
 def _module_of(samples: Tree) -> ModuleType:

@@ -46,7 +46,8 @@ def agent_type(name: str) -> type[AnyAgent]:
 def load(path: str | os.PathLike[str], env: object = None, policy: object = None) -> AnyAgent:
     """Load an agent from a file of :meth:`~valuetrack.api.agent.Agent.save`.
 
-    ``env`` is needed if the agent was made without an id; given, it replaces the saved one.
+    ``env`` replaces the saved environment. Without it, an agent that was made without an id can
+    be asked (``predict``, ``posterior``, ``export``), but neither plays nor learns.
     ``policy`` is for a :class:`~valuetrack.agents.value_tracker.ValueTracker`, whose file does not
     hold its policy: without it, it knows its values but cannot learn.
 

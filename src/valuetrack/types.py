@@ -52,3 +52,14 @@ class Transition(NamedTuple):
     next_observation: Array
     next_action: Array
     next_mask: Array
+
+
+class Weighted(NamedTuple):
+    """Transitions that were not drawn evenly, and what each one's loss weighs."""
+
+    transitions: Transition
+    weights: Array
+
+
+Batch = Transition | Weighted
+"""What an update learns from."""

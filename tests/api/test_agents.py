@@ -613,9 +613,14 @@ def test_samples_go_to_arviz():
     agent = LKTD("CartPole-v1", hidden=(8,), learning_starts=20, seeds=2, thinning=1).learn(60)
     data = agent.to_arviz(np.zeros((3, 4), np.float32))
     assert data.posterior["q"].shape == (2, 11, 3, 2)
+    assert data.posterior["q"].dims == ("chain", "draw", "observation", "action")
+    assert data.posterior["action"].values.tolist() == [0, 1]
+    assert agent.to_arviz(np.zeros(4)).posterior["q"].dims == ("chain", "draw", "action")
     np.testing.assert_array_equal(
         data.posterior["q"][1], agent.posterior(np.zeros((3, 4), np.float32), member=1).samples
     )
+    assert data.posterior["q"].dims == ("chain", "draw", "observation", "action")
+    assert agent.to_arviz(np.zeros(4)).posterior["q"].dims == ("chain", "draw", "action")
 
 
 def test_help_explains_all_options_of_an_algorithm():

@@ -119,6 +119,18 @@ def test_the_noise_of_returns_is_seen(noise):
     assert (one.agreement.noise > 0).all() == bool(noise)
 
 
+def test_what_a_cut_off_return_hides_is_left_to_the_interval():
+    # Nothing is random and values are solved exactly; but returns are cut off after ten steps, and
+    # only to 2^-7 of their size do they show the value.
+    env = probes.Coins(noise=0.0, ends=0.0, horizon=10)
+    agent = vt.DQN(env, **SMALL).learn(2_000)
+    low, high = agent.posterior(PLACES).interval(0.99)
+    assert np.all(high - low < 1e-3)
+    low, high = agent.calibrate(40).posterior(PLACES).interval(0.95)
+    assert (high - low)[1:].max() > 2**-8
+    assert np.all((low <= 2.0 * np.arange(3)[:, None]) & (high >= 2.0 * np.arange(3)[:, None]))
+
+
 def test_levels_that_take_more_episodes_say_how_many():
     q = calibrated().posterior(PLACES[0])
     q.interval(30 / 31, kind="return")

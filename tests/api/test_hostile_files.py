@@ -382,9 +382,11 @@ def test_an_agent_of_a_jax_object_goes_on_in_gymnasium(replay, tmp_path):
 
 
 def test_a_file_without_an_id_says_what_is_so(contents, tmp_path):
-    array_file.save(tmp_path / "m", *contents["host"])
-    said = refused(tmp_path / "m")
-    assert said.endswith("was saved without an id; pass it: valuetrack.load(path, env=...).")
+    arrays, description = contents["host"]
+    for spaces in (None, {}, {"observation": {"kind": "Box"}, "action": {"kind": "Text"}}, 3):
+        array_file.save(tmp_path / "m", arrays, {**description, "spaces": spaces})
+        said = refused(tmp_path / "m")
+        assert said.endswith("without an id; pass it: valuetrack.load(path, env=...).")
 
 
 # -- a posterior without a pool -------------------------------------------------------------------

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import json
 import math
 import sqlite3
 import sys
 import time
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.small_envs import Counter
 from valuetrack.api.loggers import CSVLogger, JSONLinesLogger, TrackioLogger, WandbLogger
 from valuetrack.api.tensorboard import TensorBoardLogger
 from valuetrack.cli import app
@@ -21,10 +24,13 @@ from valuetrack.registry import DQN
 OPTIONS = {"hidden": (8,), "learning_starts": 20, "batch_size": 8, "replay_capacity": 200}
 NAMES = [
     "rollout/ep_rew_mean",
+    "rollout/ep_len_mean",
+    "rollout/exploration_rate",
     "rollout/value_at_start",
     "rollout/discounted_return",
     "train/loss",
     "eval/mean_reward",
+    "time/fps",
 ]
 
 
@@ -71,6 +77,33 @@ def test_all_loggers_are_told_the_same_once_per_report_and_seed(tmp_path):
                 assert float(row[name]) == read[name] == value
             else:
                 assert (row[name], read[name]) == ("", None)
+
+
+def test_pace_and_tracked_values_are_told():
+    told = Told()
+    agent = DQN(functools.partial(Counter, last=99), seeds=2, **OPTIONS)
+    agent.learn(240, logger=told, report_every=60, track=[[1.0, 2.0], [3.0, 0.0]])
+    *_, before, last = (values for _, values in told.lines if values["seed"] == 0)
+    assert {values["rollout/ep_len_mean"] for _, values in told.lines} == {4.0}
+    assert last["rollout/exploration_rate"] == pytest.approx(agent.options.exploration()(240))
+    assert last["time/fps"] > 0
+    found = agent.tracking()
+    low, high = found.interval(0.95, window=100)
+    for state, action in np.ndindex(2, 3):
+        name = f"tracked/state-{state}/action-{action}"
+        assert last[f"{name}/mean"] == pytest.approx(found.mean(100)[-1, 0, state, action])
+        width = (high - low)[-1, 0, state, action]
+        assert last[f"{name}/width"] == pytest.approx(width)
+        assert math.isnan(last[f"{name}/value_width"])
+    assert list(told.lines[0][1]) == list(before) == list(last)  # columns of a table
+
+
+def test_lengths_count_the_steps_of_reports_without_an_end():
+    told = Told()
+    agent = DQN(functools.partial(Counter, last=99, horizon=8), **OPTIONS)
+    agent.learn(40, logger=told, report_every=4)
+    lengths = [values["rollout/ep_len_mean"] for _, values in told.lines]
+    np.testing.assert_array_equal(lengths, [np.nan, 8.0] * 5)
 
 
 @pytest.mark.parametrize(("kind", "read"), [(CSVLogger, rows_of), (JSONLinesLogger, objects_of)])

@@ -45,6 +45,9 @@ def test_each_seed_has_a_run_and_each_training_a_file(tmp_path):
             scalars = shown(path)
             assert set(scalars) == {
                 "rollout/ep_rew_mean",
+                "rollout/ep_len_mean",
+                "rollout/exploration_rate",
+                "time/fps",
                 "rollout/value_at_start",
                 "rollout/discounted_return",
                 "train/loss",

@@ -64,12 +64,13 @@ def test_they_are_those_that_the_posterior_has():
 
 def test_fewer_transitions_give_wider_intervals_by_the_square_root():
     options = {"hidden": (), "replay_capacity": 4_000, "learning_starts": 4_000}
-    agent = DQN(ESCAPE, batch_size=16, discount=0.9, **options).learn(4_040)
+    # Far from singular, which the equation is not with a long horizon: there they widen faster.
+    agent = DQN(ESCAPE, batch_size=16, discount=0.5, **options).learn(4_040)
     few, all_of_them = (
-        agent._solver.values_from_some(0, observations(ESCAPE), most) for most in (250, None)
+        agent._solver.values_from_some(0, observations(ESCAPE), most) for most in (1_000, None)
     )
-    assert 3 < np.median(few.sd / all_of_them.sd) < 5  # four times
-    again = agent._solver.values_from_some(0, observations(ESCAPE), 250)
+    assert 1.7 < np.median(few.sd / all_of_them.sd) < 2.3  # twice
+    again = agent._solver.values_from_some(0, observations(ESCAPE), 1_000)
     np.testing.assert_array_equal(again.mean, few.mean)
 
 

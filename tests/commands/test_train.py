@@ -421,7 +421,7 @@ def test_lists_name_what_there_is():
     assert "how many parameter samples are kept" in options
     for row in (
         '│ "data"       │ number > 0 or data ',
-        "│ [256, 256]   │ [whole number >= 1, ...] ",
+        "│ [256, 256]   │ whole number >= 1 or ",
     ):
         assert row in options
     assert "CartPole-v1" in invoke("envs").output
@@ -646,3 +646,13 @@ def test_a_single_observation_is_no_batch(tmp_path):
     assert result.exit_code == 2
     assert "one row each" in result.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_the_best_agent_is_kept(tmp_path):
+    result = train(tmp_path / "run", "--evaluate-every", 40, "--episodes", 2, "--keep-best")
+    assert result.exit_code == 0, result.output
+    best = vt.load(tmp_path / "run" / "best.vt")
+    evaluated = [one["evaluation"] for one in progress(tmp_path / "run") if "evaluation" in one]
+    assert best.best_return == max(np.mean(returns) for returns in evaluated)
+    result = train(tmp_path / "other", "--keep-best")
+    assert (result.exit_code, "add --evaluate-every" in result.stderr) == (2, True)

@@ -147,7 +147,7 @@ def test_observations_of_any_shape_and_dtype_are_learned_from_in_jax(shape, dtyp
         (np.bool_, np.full((6, 6, 1), 2), "zeros and ones, but 2"),
         (np.uint8, np.full((6, 6, 1), 256), "from 0 to 255, but 256"),
         (np.uint8, np.full((6, 6, 1), 0.5), "dtype uint8, but float32"),
-        (np.float32, np.zeros((6, 6)), "this has"),
+        (np.float32, np.zeros((6, 6)), "came has the shape"),
     ],
 )
 def test_a_wrong_observation_is_one_sentence(dtype, wrong, said):

@@ -221,8 +221,8 @@ def test_an_agent_that_can_be_calibrated_is_scored_after_it(on_grid, monkeypatch
 
     def posterior(observation, *, member=0):
         estimate = plain(agent, observation, member=member)
-        mean, sd, _ = estimate.solve()
-        wider = Values(mean, factor[0] * sd)
+        solved = estimate.solve()
+        wider = Values(solved.mean, factor[0] * solved.sd)
         return dataclasses.replace(estimate, solve=lambda: wider, calibration=Lookup())
 
     monkeypatch.setattr(agent, "posterior", posterior)

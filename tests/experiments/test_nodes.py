@@ -88,6 +88,31 @@ def is_alive(pid: int) -> bool:
         return file.read().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR2"), reason="the system has no such signals")
+def test_a_preempted_job_whose_unit_is_just_ending_does_not_wait_for_ever():
+    process, called = UnitProcess({"variables": {}}), []
+
+    def preempt(number, frame):
+        process.stop()
+        process.wait()
+        called.append(number)
+
+    before = signal.signal(signal.SIGUSR2, preempt)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR2))
+    command = [sys.executable, "-c", "import time; time.sleep(1)"]
+    process._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    process._listener = threading.Thread(target=lambda: None)
+    process._listener.start()
+    try:
+        timer.start()
+        process.__exit__()  # closes the input, and waits
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+        process._process.kill()
+    assert called == [signal.SIGUSR2]
+
+
 def test_a_unit_that_another_process_runs_is_waited_for(small_spec, tmp_path):
     folder, stop = new_run(tmp_path / "run", small_spec), threading.Event()
     place = ("dqn", "seeds-0000-0001")

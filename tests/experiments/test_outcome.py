@@ -15,6 +15,7 @@ from tests.experiments.conftest import StopAfter, run_until
 from tests.report.folders import check, console
 from valuetrack.api.options import parse as parse_options
 from valuetrack.experiments.measure import options_of
+from valuetrack.experiments.measure.base import Records
 from valuetrack.experiments.run import Request, open_or_create
 from valuetrack.experiments.runner import Unit, UnitRun
 from valuetrack.experiments.spec import load, read_experiment, resolve
@@ -275,3 +276,16 @@ def test_the_long_episodes_are_those_of_tasks_in_the_file():
 def test_a_first_look_has_rows_of_the_file():
     spec = load("defaults")
     assert set(spec.quick.rows) <= {row.id for row in spec.rows}
+
+
+def test_a_checkpoint_at_the_very_end_keeps_the_order_of_the_columns():
+    records = Records()
+    records.append({"seed": np.array([0, 1]), "point": np.array([1, 1]), "a": np.zeros(2)})
+    saved = dict(sorted(records.arrays("records").items()))  # as a file has them
+    again = Records()
+    again.restore(saved, "records")
+    assert list(again.columns) == ["seed", "point", "a"]
+    old = {name: array for name, array in saved.items() if not name.endswith("_order")}
+    again.restore(old, "records")  # of a version that did not keep the order
+    assert set(again.columns) == {"seed", "point", "a"}
+    assert Records().arrays("records") == {}

@@ -134,7 +134,7 @@ def test_the_table_has_a_line_an_algorithm(tmp_path):
     assert "CartPole-v1, DQN: diverged and left out: seed 2 (update 9)." in claims.notes
     figure = task_figure(run.tasks[0])
     assert "DQN: diverged and left out: seed 2 (update 9)." in figure[1]
-    assert "CartPole-v1, DQN: diverged and left out" in iqm_figure(run)[1]
+    assert "CartPole-v1, DQN: diverged and left out" in iqm_figure(run.tasks)[1]
 
 
 def test_values_are_held_against_returns_where_they_were_kept(tmp_path):
@@ -287,7 +287,7 @@ def test_figures_have_their_panels(reported):
         titles = [axes.get_title() for axes in figure.axes]
         assert titles == ["training return", "evaluation return", "best model so far"]
         assert all(len(axes.collections) == 3 for axes in figure.axes)
-    figure, _ = iqm_figure(run)
+    figure, _ = iqm_figure(run.tasks)
     assert [axes.get_title() for axes in figure.axes] == list(TASKS)
 
 
@@ -354,7 +354,7 @@ def test_missing_rows_and_one_seed_are_fine(tmp_path):
     assert "Not finished: acrobot-lktd, acrobot-dqn." in second.notes
     alone = claim(run, "CartPole-v1: LKTD's mean training return above DQN's")
     assert "too few seeds" in alone.measured
-    assert len(iqm_figure(run)[0].axes) == 2
+    assert len(iqm_figure(run.tasks)[0].axes) == 2
 
 
 def test_a_run_whose_seeds_all_diverged_is_reported(tmp_path):

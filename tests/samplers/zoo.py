@@ -28,6 +28,22 @@ def posterior_sampler(name: str, **fixed: Any) -> Factory:
     return factory
 
 
+def from_densities(method: str) -> Factory:
+    def factory(measurement: Measurement, **options: Any) -> Sampler:
+        def loglikelihood(theta: Any, datum: Any) -> Any:
+            batch = jax.tree.map(lambda leaf: leaf[None], datum)
+            error = measurement.observe(theta, batch) - measurement.predict(theta, batch)
+            return -jnp.sum(error**2)  # whose mean is the mean square that Info tells
+
+        def logprior(theta: Any) -> Any:
+            return -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(theta))
+
+        options = {"step_size": STEP, **options}
+        return samplers.from_log_posterior(logprior, loglikelihood, 100, method=method, **options)
+
+    return factory
+
+
 def kalman_filter(name: str, **fixed: Any) -> Factory:
     def factory(measurement: Measurement, **options: Any) -> Sampler:
         options = {"observation_variance": 1.0, **fixed, **options}
@@ -51,6 +67,7 @@ STOCHASTIC: dict[str, Factory] = {
         f"sghmc {momentum}": posterior_sampler("sghmc", momentum=momentum)
         for momentum in ("carried", "restarted", "none")
     },
+    **{f"from_log_posterior {method}": from_densities(method) for method in ("sgld", "sghmc")},
 }
 FACTORIES: dict[str, Factory] = {
     **STOCHASTIC,

@@ -379,6 +379,30 @@ def test_without_replay_the_memory_is_filled_before_learning():
     assert (state_of(again)[WEIGHTS] != before).any()
 
 
+def test_a_cycle_that_is_cut_off_leaves_nothing_behind():
+    trainer = make_trainer()
+    trainer.run(3)
+    step, before = trainer.envs.step, state_of(trainer)
+    steps = iter([step, step])
+
+    def failing(actions):
+        chosen = next(steps, None)
+        if chosen is None:
+            raise KeyboardInterrupt
+        return chosen(actions)
+
+    trainer.envs.step = failing
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run(1)
+    trainer.envs.step = step
+    saved = state_of(trainer)
+    np.testing.assert_array_equal(saved["replay.written"], before["replay.written"])
+    np.testing.assert_array_equal(saved["trace.reward"], before["trace.reward"])
+    make_trainer().restore(saved)
+    trainer.run(2)
+    assert trainer.replay.written[0] == 25
+
+
 def test_exploration_is_that_of_the_step():
     trainer = make_trainer(env=lambda: Counter(last=999, horizon=999), epsilon=1.0)
     seen, choose = [], trainer._choose

@@ -19,17 +19,21 @@ NOISE = np.array([0.3, 1.0, 0.6])
 TRUTH = np.linalg.solve(np.eye(3) - GAMMA * (1 - ENDS)[:, None] * MOVES, REWARDS)
 
 
-def process(generator, count):
-    """Simulate transitions from random states, as rows of the equation at the values zero."""
+def process(generator, count, copies=1):
+    """Simulate transitions from random states, as rows of the equation at the values zero.
+
+    Several copies of the process have states of their own.
+    """
     state = generator.integers(0, 3, count)
     after = (generator.random((count, 1)) > np.cumsum(MOVES[state], axis=1)).sum(axis=1)
     reward = REWARDS[state] + NOISE[state] * generator.standard_normal(count)
     goes_on = generator.random(count) >= ENDS[state]
-    one_hot = np.eye(3, dtype=np.float32)
+    first = 3 * generator.integers(0, copies, count)
+    one_hot = np.eye(3 * copies, dtype=np.float32)
     return Rows(
         block=np.zeros(count, np.int32),
-        now=one_hot[state],
-        following=one_hot[after],
+        now=one_hot[first + state],
+        following=one_hot[first + after],
         weights=(GAMMA * goes_on[:, None]).astype(np.float32),
         delta=reward.astype(np.float32),
         value=np.zeros(count, np.float32),
@@ -100,50 +104,72 @@ def test_a_transition_is_judged_by_the_others():
         assert found[i] == pytest.approx(rows.delta[i] - d[i] @ alone, rel=1e-3, abs=1e-4)
 
 
+COPIES = 4
+VALUES = 3 * COPIES
+
+
 def averaged(seed, count, times, bias=0.0):
     """Return the solution from the last ``count`` transitions of a process, and the truth's place.
 
     The values that it starts from solve the equation of ``times`` as many, and are then moved.
     """
-    everything = process(np.random.default_rng(seed), count * times)
-    start = sandwich.solve(lambda: [everything], 1, 3, prior_variance=100.0).step + bias
+    everything = process(np.random.default_rng(seed), count * times, COPIES)
+    start = sandwich.solve(lambda: [everything], 1, VALUES, prior_variance=100.0).step + bias
     memory = Rows(*(part[-count:] for part in everything))
     memory = memory._replace(delta=after_step(memory, start).astype(np.float32))
-    solution = sandwich.solve(lambda: [memory], 1, 3, prior_variance=100.0, seen=times)
+    solution = sandwich.solve(lambda: [memory], 1, VALUES, prior_variance=100.0, seen=times)
     return start + solution.step, solution
 
 
+def covers(centre, solution):
+    low, high = Values(centre, solution.sd(np.eye(VALUES))).interval(0.95)
+    truth = np.tile(TRUTH, COPIES)
+    return ((low < truth) & (high > truth)).reshape(COPIES, 3).mean(axis=0), high - low
+
+
 def test_an_average_that_has_arrived_stays_and_counts_all_it_has_seen():
-    sets, times = 400, 4
+    sets, times = 150, 4
     covered, shares, widths = np.zeros(3), [], []
     for seed in range(sets):
-        centre, solution = averaged(seed, 600, times)
-        low, high = Values(centre, solution.sd(np.eye(3))).interval(0.95)
-        covered += (low < TRUTH) & (high > TRUTH)
+        centre, solution = averaged(seed, 1200, times)
         shares.append(solution.share)
-        widths.append(high - low)
+        inside, width = covers(centre, solution)
+        covered += inside
+        widths.append(width)
     whole = [
-        sandwich.solve(lambda seed=seed: [process(np.random.default_rng(seed), 2400)], 1, 3, 100.0)
-        for seed in range(20)
+        sandwich.solve(
+            lambda seed=seed: [process(np.random.default_rng(seed), 4800, COPIES)], 1, VALUES, 100.0
+        )
+        for seed in range(5)
     ]
-    expected = 2 * 1.96 * np.mean([solution.sd(np.eye(3)) for solution in whole], axis=0)
-    assert 0.1 < np.mean(shares) < 0.35  # with three values, noise is often larger than its mean
-    assert np.mean(np.array(shares) == 0) > 0.5
-    np.testing.assert_allclose(np.min(widths, axis=0), expected, rtol=0.2)
+    expected = 2 * 1.96 * np.mean([solution.sd(np.eye(VALUES)) for solution in whole], axis=0)
+    # Noise of a few independent values is often larger than its mean, and seems to be a bias.
+    assert 0.1 < np.mean(shares) < 0.4
+    assert np.mean(np.array(shares) == 0) > 0.2
+    arrived = np.mean(np.array(widths)[np.array(shares) == 0], axis=0)
+    np.testing.assert_allclose(arrived, expected, rtol=0.1)
     # A share of noise moves the centre and widens the interval: nearly 95 %. Half or twice the
     # variance would give 82 and 99 %.
-    assert (covered / sets > 0.90).all()
-    assert (covered / sets < 0.975).all()
+    assert (covered / sets > 0.92).all()
+    assert (covered / sets < 0.985).all()
 
 
 def test_an_average_that_lags_behind_goes_to_the_memorys_solution():
     covered = np.zeros(3)
-    for seed in range(100):
-        centre, solution = averaged(seed, 600, 4, bias=3.0)
+    for seed in range(40):
+        centre, solution = averaged(seed, 1200, 4, bias=3.0)
         assert solution.share > 0.9
-        low, high = Values(centre, solution.sd(np.eye(3))).interval(0.95)
-        covered += (low < TRUTH) & (high > TRUTH)
-    assert (covered > 85).all()
+        covered += covers(centre, solution)[0]
+    assert (covered / 40 > 0.88).all()
+
+
+def test_what_moves_together_is_not_taken_for_many():
+    # Three values are about two independent ones, too few to tell whether they have arrived.
+    memory = process(np.random.default_rng(0), 600)
+    whole = sandwich.solve(lambda: [memory], 1, 3, prior_variance=100.0)
+    shared = sandwich.solve(lambda: [memory], 1, 3, prior_variance=100.0, seen=4.0)
+    assert shared.share == 1.0
+    np.testing.assert_allclose(shared.step, whole.step, rtol=0.01)
 
 
 def test_blocks_are_a_way_to_store_sparse_gradients():
@@ -198,3 +224,9 @@ def test_sums_over_nothing():
     sums = empty(2, 3)
     assert sums.left.shape == (6, 6)
     assert not sums.left.any()
+
+
+def test_an_interval_leaves_out_what_no_value_can_be():
+    low, high = Values(np.array([95.0, -99.0]), np.array([10.0, 1.0]), bound=100.0).interval(0.95)
+    np.testing.assert_allclose(low, [75.4, -100.0], atol=0.01)
+    np.testing.assert_allclose(high, [100.0, -97.04], atol=0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from valuetrack import samplers
 from valuetrack.agents.kalman import FOLLOWING, FORMS, FilterOptions
 from valuetrack.api.agent import Agent
-from valuetrack.api.options import Count
+from valuetrack.api.options import Layers
 from valuetrack.learner import Learner, Task, build_learner
 from valuetrack.measurement import Gradient
 
@@ -20,7 +20,7 @@ class AKQOptions(FilterOptions):
         Q(s, a) alone (``"semi"``).
     """
 
-    hidden: tuple[Count, ...] = (32, 32)
+    hidden: Layers = (32, 32)
     gradient: Gradient = "full"
 
 

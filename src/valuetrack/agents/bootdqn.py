@@ -67,18 +67,25 @@ class BootDQN(Agent[BootDQNOptions]):
             return {**gradient, "body": jax.tree.map(lambda g: g / heads, gradient["body"])}
 
         optimiser = options.optimiser(
-            bootstrapped_loss(network.apply, double=options.double), transform_gradient=average_body
+            bootstrapped_loss(network.apply, double=options.double),
+            bootstrapped_errors(network.apply, double=options.double),
+            transform_gradient=average_body,
         )
         return build_learner(
             network,
             optimiser,
-            to_values=lambda outputs: jnp.moveaxis(outputs, -2, 0),
+            to_values=heads_first,
             target_every=options.target_every,
             tau=options.tau,
             heads=heads,
             head_every=options.head_every,
             prepare=bootstrapped_mask(heads, options.mask_probability),
         )
+
+
+def heads_first(outputs: Array) -> Array:
+    """Return (..., heads, actions) as (heads, ..., actions); NumPy's arrays as well."""
+    return outputs.transpose(outputs.ndim - 2, *range(outputs.ndim - 2), outputs.ndim - 1)
 
 
 class BootstrapBatch(NamedTuple):
@@ -106,10 +113,31 @@ def bootstrapped_loss(apply: Apply, *, double: bool) -> Callable[[Params, Bootst
     r"""Return the mean over heads of each head's mean squared error on its own transitions.
 
     Head h is compared with :math:`y_h = r + \gamma Q^-_h(s', a^*_h)`, where :math:`a^*_h` is the
-    legal argmax of the head itself (with ``double``) or of its target.
+    legal argmax of the head itself (with ``double``) or of its target. Transitions that were not
+    drawn evenly count by their weights.
     """
+    differences = _differences(apply, double=double)
 
     def loss(params: Params, data: BootstrapBatch) -> Array:
+        difference, weights = differences(params, data), data.batch.weights
+        used = data.mask.T.astype(difference.dtype)
+        counted = used if isinstance(weights, tuple) else used * weights[:, None]
+        squares = jnp.sum(counted * difference**2, axis=0)
+        return jnp.mean(squares / jnp.maximum(jnp.sum(used, axis=0), 1.0))
+
+    return loss
+
+
+def bootstrapped_errors(apply: Apply, *, double: bool) -> Callable[[Params, BootstrapBatch], Array]:
+    r"""Return the mean over heads of :math:`|y_h - Q_h(s, a)|`, for each transition."""
+    differences = _differences(apply, double=double)
+    return lambda params, data: jnp.mean(jnp.abs(differences(params, data)), axis=1)
+
+
+def _differences(apply: Apply, *, double: bool) -> Callable[[Params, BootstrapBatch], Array]:
+    """Return what each head is off its own target, (n, heads)."""
+
+    def differences(params: Params, data: BootstrapBatch) -> Array:
         t = data.batch.transitions
         target_q = apply(data.batch.target_params, t.next_observation)  # (n, heads, actions)
         chooser_q = apply(params, t.next_observation) if double else target_q
@@ -117,8 +145,6 @@ def bootstrapped_loss(apply: Apply, *, double: bool) -> Callable[[Params, Bootst
         target = t.reward[:, None] + t.discount[:, None] * jax.lax.stop_gradient(next_value)
         q = apply(params, t.observation)
         chosen = select(q, jnp.broadcast_to(t.action[:, None], q.shape[:-1]))
-        used = data.mask.T.astype(q.dtype)
-        squares = jnp.sum(used * (chosen - target) ** 2, axis=0)
-        return jnp.mean(squares / jnp.maximum(jnp.sum(used, axis=0), 1.0))
+        return chosen - target
 
-    return loss
+    return differences

@@ -7,7 +7,7 @@ from typing import Literal
 from valuetrack.agents.target_network import GradientOptions
 from valuetrack.api.agent import Agent
 from valuetrack.learner import Learner, Task, build_learner
-from valuetrack.measurement import huber_error, mean_squared_error, q_learning
+from valuetrack.measurement import error_sizes, huber_error, mean_squared_error, q_learning
 
 
 class DQNOptions(GradientOptions):
@@ -50,5 +50,6 @@ class DQN(Agent[DQNOptions]):
         """Build the learner."""
         network = options.network(task, task.actions)
         measurement = q_learning(network.apply, double=options.double)
-        optimiser = options.optimiser(LOSSES[options.loss](measurement))
+        loss = LOSSES[options.loss](measurement)
+        optimiser = options.optimiser(loss, error_sizes(measurement))
         return build_learner(network, optimiser, target_every=options.target_every, tau=options.tau)

@@ -14,7 +14,7 @@ from valuetrack.api.agent import Agent
 from valuetrack.api.options import Count
 from valuetrack.learner import Acted, Learner, LearnerState, Task, acted, build_learner
 from valuetrack.losses import quantile_huber
-from valuetrack.measurement import TargetBatch
+from valuetrack.measurement import TargetBatch, weighted_mean
 from valuetrack.networks import ACTIVATIONS, Network
 from valuetrack.policies import POLICY_UNIFORMS, greedy, select
 from valuetrack.types import Array, Keywords, Params, Scalar
@@ -63,7 +63,9 @@ class IQN(Agent[IQNOptions]):
     def build(task: Task, options: IQNOptions) -> Learner:
         """Build the learner; acting and values draw the levels that they average over."""
         init, quantiles = quantile_network(task, options)
-        optimiser = options.optimiser(implicit_quantile_loss(quantiles, double=options.double))
+        losses = implicit_quantile_losses(quantiles, double=options.double)
+        loss = implicit_quantile_loss(quantiles, double=options.double)
+        optimiser = options.optimiser(loss, losses)
         drawn = options.acting_levels
 
         def act(
@@ -119,7 +121,9 @@ def quantile_network(
         task.shape, task.is_image, width, hidden=inner, convolutions=options.convolutions, **common
     )
     embedding = networks.mlp(options.cosines, width, (), **common)
-    head = networks.mlp(width, task.actions, head_layers, **common)
+    head = networks.mlp(
+        width, task.actions, head_layers, dueling=-1 if options.dueling else None, **common
+    )
     activation = ACTIVATIONS[options.activation]
 
     def init(key: Array) -> Params:
@@ -163,9 +167,17 @@ def drawn_levels(
 def implicit_quantile_loss(
     quantiles: Quantiles, *, double: bool
 ) -> Callable[[Params, LevelBatch], Array]:
-    r"""Return the quantile Huber loss at drawn levels.
+    """Return the mean of :func:`implicit_quantile_losses` over a batch."""
+    losses = implicit_quantile_losses(quantiles, double=double)
+    return lambda params, data: weighted_mean(losses(params, data), data.batch)
 
-    .. math:: \frac1n \sum_{\text{batch}} \sum_{i=1}^{N} \frac{1}{N'} \sum_{j=1}^{N'}
+
+def implicit_quantile_losses(
+    quantiles: Quantiles, *, double: bool
+) -> Callable[[Params, LevelBatch], Array]:
+    r"""Return the quantile Huber loss of each transition at drawn levels.
+
+    .. math:: \sum_{i=1}^{N} \frac{1}{N'} \sum_{j=1}^{N'}
               |\tau_i - 1\{u_{ij} < 0\}| \operatorname{Huber}_1(u_{ij}), \qquad
               u_{ij} = r + \gamma Z^-_{\tau'_j}(s', a^*) - Z_{\tau_i}(s, a)
 
@@ -173,7 +185,7 @@ def implicit_quantile_loss(
     ``double`` and of the target network otherwise.
     """
 
-    def loss(params: Params, data: LevelBatch) -> Array:
+    def losses(params: Params, data: LevelBatch) -> Array:
         t = data.batch.transitions
         chooser = params if double else data.batch.target_params
         means = jnp.mean(quantiles(chooser, t.next_observation, data.choosing_levels), axis=-2)
@@ -182,9 +194,9 @@ def implicit_quantile_loss(
         target = t.reward[:, None] + t.discount[:, None] * of_action(ahead, best)
         current = of_action(quantiles(params, t.observation, data.levels), t.action)
         target = jax.lax.stop_gradient(target)
-        return jnp.mean(jnp.sum(quantile_huber(current, target, data.levels), axis=-1))
+        return jnp.sum(quantile_huber(current, target, data.levels), axis=-1)
 
-    return loss
+    return losses
 
 
 def of_action(quantiles: Array, action: Array) -> Array:

@@ -10,7 +10,7 @@ from valuetrack import samplers
 from valuetrack.agents.kalman import check_covariance_fits
 from valuetrack.agents.target_network import TargetNetworkOptions
 from valuetrack.api.agent import Agent
-from valuetrack.api.options import Count, NotNegative, Positive, default_of
+from valuetrack.api.options import Count, Layers, NotNegative, Positive, default_of
 from valuetrack.learner import Learner, Task, build_learner
 from valuetrack.measurement import q_learning
 
@@ -24,7 +24,7 @@ class KOVAOptions(TargetNetworkOptions):
         The filter's; see :func:`valuetrack.samplers.kova.kova`.
     """
 
-    hidden: tuple[Count, ...] = (32, 32)
+    hidden: Layers = (32, 32)
     learning_rate: Positive = default_of(samplers.kova, "learning_rate")
     target_every: Count = 10
     observation_variance: Positive = 64.0
@@ -64,4 +64,4 @@ class KOVA(Agent[KOVAOptions]):
             process_variance=options.process_variance,
             forgetting=options.forgetting,
         )
-        return build_learner(network, filter_, target_every=options.target_every)
+        return build_learner(network, filter_, target_every=options.target_every, tau=options.tau)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from valuetrack import samplers
 from valuetrack.agents.kalman import FOLLOWING, FORMS, FilterOptions, check_covariance_fits
 from valuetrack.api.agent import Agent
-from valuetrack.api.options import Count, NotNegative, Positive, default_of
+from valuetrack.api.options import Layers, NotNegative, Positive, default_of
 from valuetrack.learner import Learner, Task, build_learner
 
 
@@ -21,7 +21,7 @@ class KTDOptions(FilterOptions):
         The unscented transform's; see :func:`valuetrack.samplers.ktd.ktd`.
     """
 
-    hidden: tuple[Count, ...] = (16, 16)
+    hidden: Layers = (16, 16)
     initial_variance: Positive = 0.01
     alpha: Positive = default_of(samplers.ktd, "alpha")
     beta: NotNegative = default_of(samplers.ktd, "beta")

@@ -12,7 +12,7 @@ from valuetrack.api.agent import Agent
 from valuetrack.api.options import Count
 from valuetrack.learner import Learner, Task, build_learner
 from valuetrack.losses import midpoint_levels, quantile_huber
-from valuetrack.measurement import TargetBatch
+from valuetrack.measurement import TargetBatch, weighted_mean
 from valuetrack.policies import greedy, select
 from valuetrack.types import Apply, Array, Params
 
@@ -51,12 +51,14 @@ class QRDQN(Agent[QRDQNOptions]):
     @staticmethod
     def build(task: Task, options: QRDQNOptions) -> Learner:
         """Build the learner; its network has outputs (actions, quantiles)."""
-        network = options.network(task, (task.actions, options.quantiles))
-        optimiser = options.optimiser(quantile_loss(network.apply, double=options.double))
+        network = options.network(task, (task.actions, options.quantiles), action_axis=0)
+        losses = quantile_losses(network.apply, double=options.double)
+        loss = quantile_loss(network.apply, double=options.double)
+        optimiser = options.optimiser(loss, losses)
         learner = build_learner(
             network,
             optimiser,
-            to_values=lambda outputs: jnp.mean(outputs, axis=-1)[None],
+            to_values=lambda outputs: outputs.mean(axis=-1)[None],
             target_every=options.target_every,
             tau=options.tau,
         )
@@ -66,14 +68,20 @@ class QRDQN(Agent[QRDQNOptions]):
 
 
 def quantile_loss(apply: Apply, *, double: bool) -> Callable[[Params, TargetBatch], Array]:
-    r"""Return the quantile Huber loss, summed over the predicted quantiles.
+    """Return the mean of :func:`quantile_losses` over a batch."""
+    losses = quantile_losses(apply, double=double)
+    return lambda params, data: weighted_mean(losses(params, data), data)
 
-    .. math:: \frac1n \sum_{\text{batch}} \sum_{i=1}^M \frac1M \sum_{j=1}^M
+
+def quantile_losses(apply: Apply, *, double: bool) -> Callable[[Params, TargetBatch], Array]:
+    r"""Return the quantile Huber loss of each transition, summed over the predicted quantiles.
+
+    .. math:: \sum_{i=1}^M \frac1M \sum_{j=1}^M
               |\tau_i - 1\{u_{ij} < 0\}|\, \operatorname{Huber}_1(u_{ij}), \qquad
               u_{ij} = y_j - \theta_i(s, a), \quad \tau_i = \frac{i - 1/2}{M}
     """
 
-    def loss(params: Params, data: TargetBatch) -> Array:
+    def losses(params: Params, data: TargetBatch) -> Array:
         t = data.transitions
         target_quantiles = apply(data.target_params, t.next_observation)  # (n, actions, M)
         chooser = apply(params, t.next_observation) if double else target_quantiles
@@ -82,9 +90,9 @@ def quantile_loss(apply: Apply, *, double: bool) -> Callable[[Params, TargetBatc
         target = jax.lax.stop_gradient(t.reward[:, None] + t.discount[:, None] * target)
         current = quantiles_of_action(apply(params, t.observation), t.action)  # (n, M)
         levels = midpoint_levels(current)
-        return jnp.mean(jnp.sum(quantile_huber(current, target, levels), axis=-1))
+        return jnp.sum(quantile_huber(current, target, levels), axis=-1)
 
-    return loss
+    return losses
 
 
 def quantiles_of_action(quantiles: Array, action: Array) -> Array:

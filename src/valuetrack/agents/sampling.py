@@ -31,6 +31,7 @@ from valuetrack.measurement import (
     q_learning,
     sarsa,
     sarsa_target,
+    squared_scale_of,
 )
 from valuetrack.networks import InitName, Network
 from valuetrack.priors import Prior
@@ -50,7 +51,12 @@ FIRST_VALUES = 1e-3
 """How large values begin where their scale is estimated, as a share of He's initialisation."""
 STEPS = ("step_size", "learning_rate")
 """Two words for the step: in the paper's units, and in an optimiser's."""
-WITH_STEP_SIZE: Keywords = {"preconditioner": "none", "value_scale": 1, "tau": 1.0}
+WITH_STEP_SIZE: Keywords = {
+    "preconditioner": "none",
+    "value_scale": 1,
+    "double": False,
+    "tau": 1.0,
+}
 """What else is the paper's where the step is, unless it is given."""
 
 
@@ -65,8 +71,8 @@ class SamplerOptions(Options):
         with ``cycle_length`` and ``"linear"`` with ``final`` and ``updates``).
     step_size
         In its place, the paper's epsilon, which is 2 learning_rate sigma^2 / batch_size. With it,
-        ``preconditioner="none"``, ``value_scale=1`` and ``tau=1`` unless they are given: the
-        paper's sampler.
+        ``preconditioner="none"``, ``value_scale=1``, ``double=False`` and ``tau=1`` unless they
+        are given: the paper's sampler.
     preconditioner, preconditioner_decay, preconditioner_floor
         ``"rmsprop"`` divides each parameter's step by the root mean square of its past gradients,
         with a floor; see :func:`valuetrack.samplers.rmsprop`. ``"none"`` is the paper's step.
@@ -115,9 +121,9 @@ class SamplerOptions(Options):
     prior_wide_weight: Share = default_of(priors.gaussian_mixture, "wide_weight")
     prior_phase_in: CountOrZero = default_of(priors.gaussian_mixture, "phase_in")
     form: Literal["q_learning", "sarsa", "sarsa_target", "expected_sarsa"] = "q_learning"
-    double: bool = default_of(q_learning, "double")
+    double: bool = True
     target_every: Count = 1
-    tau: PositiveShare = 0.01
+    tau: PositiveShare = 0.015
     gradient: Gradient = default_of(sarsa, "gradient")
     inner_iterations: Count = 1
     inner_power: NotNegative = default_of(samplers.lktd, "inner_power")
@@ -162,10 +168,10 @@ class SamplerOptions(Options):
             return None
         return samplers.rmsprop(self.preconditioner_decay, self.preconditioner_floor)
 
-    def network(self, task: Task, outputs: int | tuple[int, ...]) -> Network:
+    def network(self, task: Task, outputs: int | tuple[int, ...], action_axis: int = -1) -> Network:
         """Build the network for a task; its first parameters may be drawn from the prior."""
         shaped = self.model_copy(update={"init": "he"}) if self.init == "prior" else self
-        drawn = Options.network(shaped, task, outputs)
+        drawn = Options.network(shaped, task, outputs, action_axis)
         prior = self.prior()
 
         def init(key: Array) -> Params:
@@ -178,7 +184,7 @@ class SamplerOptions(Options):
             # Values begin near zero, whatever their scale will turn out to be.
             return on_last_layer(lambda leaf: FIRST_VALUES * leaf, params)
 
-        return Network(init, drawn.apply)
+        return drawn._replace(init=init)
 
 
 def one_step(given: Keywords) -> Keywords:
@@ -223,9 +229,10 @@ def sampling_learner(
         "expected_sarsa": expected_sarsa,
     }
     own = type(options).model_fields.keys() - SamplerOptions.model_fields.keys()
+    measurement = forms[options.form](network.apply)
     return build_learner(
         network,
-        build_chain(sampler, forms[options.form](network.apply), network.apply, options, own),
+        build_chain(sampler, measurement, network.apply, options, own),
         target_every=None if options.form == "sarsa" else options.target_every,
         tau=options.tau,
         exploration=exploration_by_update(options),
@@ -240,7 +247,15 @@ def build_chain(
     options: SamplerOptions,
     own: Iterable[str],
 ) -> Sampler:
-    """Build a posterior sampler for a measurement model; ``own`` names its own options."""
+    """Build a posterior sampler for a measurement model; ``own`` names its own options.
+
+    Rewards of n steps come at the discount gamma^n: that is what the scale of values and the bound
+    of the guard follow from.
+    """
+    discount = options.discount**options.n_step
+    if options.n_step > 1:
+        scale = squared_scale_of(options.discount, options.n_step)
+        measurement = measurement._replace(square=scale)
     make = partial(
         sampler,
         prior=options.prior(),
@@ -257,7 +272,7 @@ def build_chain(
     )
     if not options.guard:
         return make(measurement)
-    return samplers.guarded(make, measurement, apply, options.discount)
+    return samplers.guarded(make, measurement, apply, discount)
 
 
 def exploration_by_update(options: Options) -> Schedule:

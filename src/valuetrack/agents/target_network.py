@@ -7,15 +7,18 @@ from collections.abc import Callable
 from valuetrack import samplers
 from valuetrack.api.options import (
     Count,
+    CountOrZero,
     Options,
     Positive,
     PositiveShare,
     Rate,
+    Share,
     as_rate,
     default_of,
 )
 from valuetrack.samplers.base import Sampler
-from valuetrack.types import Array, Params, Tree
+from valuetrack.schedules import linear
+from valuetrack.types import Array, Keywords, Params, Tree
 
 
 class TargetNetworkOptions(Options):
@@ -49,15 +52,40 @@ class GradientOptions(TargetNetworkOptions):
         Gradients are clipped to this norm; ``None`` for no clipping.
     adam_epsilon
         What Adam adds to the root of its second moments.
+    prioritised
+        alpha: transitions are drawn in proportion to their last error to this power. 0 draws all
+        evenly; see :mod:`valuetrack.replay.prioritised`.
+    importance, importance_updates
+        beta, how far weights undo what is drawn more often: it rises linearly from the first to 1
+        over this many updates. Of no use without ``prioritised``.
     """
 
     max_gradient_norm: Positive | None = 10.0
     adam_epsilon: Positive = default_of(samplers.adam, "epsilon")
+    prioritised: Share = 0.0
+    importance: Share = 0.4
+    importance_updates: CountOrZero = 10_000
 
-    def optimiser(self, loss: Callable[[Params, Tree], Array], **own: Tree) -> Sampler:
-        """Return Adam with these options; ``own`` are further ones of :func:`samplers.adam`."""
+    def priorities(self) -> Keywords:
+        """Return the trainer's settings of a prioritised replay memory, if there is one."""
+        if not self.prioritised:
+            return {}
+        importance = linear(self.importance, 1.0, self.importance_updates)
+        return {"prioritised": self.prioritised, "importance": importance}
+
+    def optimiser(
+        self,
+        loss: Callable[[Params, Tree], Array],
+        errors: Callable[[Params, Tree], Array],
+        **own: Tree,
+    ) -> Sampler:
+        """Return Adam with these options; ``own`` are further ones of :func:`samplers.adam`.
+
+        ``errors`` are those by which a prioritised memory draws.
+        """
         return samplers.adam(
             loss,
+            errors=errors if self.prioritised else None,
             learning_rate=as_rate(self.learning_rate),
             max_gradient_norm=self.max_gradient_norm,
             epsilon=self.adam_epsilon,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, NoReturn
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +16,10 @@ from pydantic import Field
 from valuetrack import samplers, schedules
 from valuetrack.agents.sampling import SamplerOptions, build_chain
 from valuetrack.api.agent import Agent
-from valuetrack.api.environment import Backend
+from valuetrack.api.environment import AgentEnvironment, Backend
 from valuetrack.api.estimate import Estimate
 from valuetrack.api.options import Share, default_of, parse
+from valuetrack.api.playing import Stage
 from valuetrack.api.policy import Given, PolicyError, backend_for, compiled_policy
 from valuetrack.api.settings import settings_of
 from valuetrack.api.tracking import Tracking
@@ -40,7 +42,7 @@ from valuetrack.schedules import Schedule
 from valuetrack.training.evaluation import Choose, Episodes, values_key
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
-from valuetrack.types import Array, NDArray, Transition
+from valuetrack.types import Array, Batch, NDArray, Weighted
 
 BEHAVIOUR_UNIFORMS = 3
 """Uniform numbers per action: whether to explore, where to, and the policy's own."""
@@ -56,7 +58,8 @@ class ValueTrackerOptions(SamplerOptions):
     """What the values are of, and how the policy is asked.
 
     The policy is given, so the options of exploration, ``form``, ``double``, ``target_every`` and
-    ``tau`` do not exist here.
+    ``tau`` do not exist here; nor do ``n_step``, whose rewards are not the policy's where others
+    act, and ``dueling``, as V-values have no actions.
 
     Attributes
     ----------
@@ -89,6 +92,8 @@ class ValueTrackerOptions(SamplerOptions):
     double: ClassVar[None] = None  # type: ignore[assignment,misc]
     target_every: ClassVar[None] = None  # type: ignore[assignment,misc]
     tau: ClassVar[None] = None  # type: ignore[assignment,misc]
+    n_step: ClassVar[int] = 1  # type: ignore[misc]
+    dueling: ClassVar[bool] = False  # type: ignore[misc]
 
     of: Literal["v", "q"] = "v"
     sampler: Literal["lktd", "sgld", "sghmc"] = "lktd"
@@ -168,6 +173,7 @@ class ValueTracker(Agent[ValueTrackerOptions]):
     name, label = "value_tracker", "Value tracker"
     options_type = ValueTrackerOptions
     is_sampler = True
+    _positional = 2
 
     def __init__(
         self,
@@ -220,6 +226,7 @@ class ValueTracker(Agent[ValueTrackerOptions]):
                 greedy(0.0 * mask, mask)
             ),
             acting_uniforms=BEHAVIOUR_UNIFORMS,
+            on_host=None,
         )
 
     def _make_learner(self) -> Learner:
@@ -232,8 +239,8 @@ class ValueTracker(Agent[ValueTrackerOptions]):
         if self.env.in_python is None:
             return super()._make_trainer()
         how = settings_of(self.options, self.learner, len(self.seeds))
-        self._on_host = self._asked.on_host(self.task, self.env.offset)
-        return HostTrainer(self.learner, how, self.env.in_python, self.seeds, self._on_host)
+        on_host = self._asked.on_host(self.task, self.env.actions)
+        return HostTrainer(self.learner, how, self.env.in_python, self.seeds, on_host)
 
     def posterior(self, observation: Any, *, member: int | Literal["all"] = 0) -> Estimate:
         """Return samples of the values at one observation, or at a batch of them.
@@ -261,22 +268,39 @@ class ValueTracker(Agent[ValueTrackerOptions]):
             return found
         return found.of_states()
 
+    @property
+    def _values_per_state(self) -> int:
+        return self.task.actions if self.options.of == "q" else 1
+
+    def export(self, path: object, *, member: int = 0) -> NoReturn:
+        """Refuse: the policy that it follows is not its own."""
+        raise ValueError(
+            "A tracker acts by the policy that it was given; only agents are exported."
+        )
+
     def to_arviz(self, observation: Any, name: str | None = None) -> Any:
         """Export the samples for ArviZ, as ``"v"`` or ``"q"`` unless they get another name."""
         return super().to_arviz(observation, name or self.options.of)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], env: Any = None, policy: Any = None) -> Self:
+        """Load a tracker; its file does not hold its policy, without which it cannot learn."""
+        return cls._load(path, env, policy)
 
     def predict(self, *args: Any, **options: Any) -> NoReturn:
         """Refuse: the policy chooses the actions."""
         raise TypeError("A ValueTracker chooses no actions; ask its policy: tracker.policy.")
 
-    def play(self, episodes: int = 10, *, seed: int = 0) -> Episodes:
-        """Play episodes by the policy; also say what was expected of them.
+    def play_on(
+        self, stage: Stage, episodes: int, seed: int, limit: int, *, shown: bool = False
+    ) -> Episodes:
+        """Play episodes by the policy.
 
         Where the values are right, ``start_values`` and ``discounted_returns`` agree in the mean,
         as far as no time limit cuts episodes off.
         """
         self._check_policy()
-        played = super().play(episodes, seed=seed)
+        played = super().play_on(stage, episodes, seed, limit, shown=shown)
         if np.isnan(played.returns).any():
             raise PolicyError(NO_LEGAL_ACTION.format("an episode"))
         return played
@@ -288,14 +312,15 @@ class ValueTracker(Agent[ValueTrackerOptions]):
                 raise PolicyError(NO_LEGAL_ACTION.format(f"a step before update {update}"))
         super().record(values, every)
 
-    def _choice(self, states: LearnerState, seed: int) -> Choose:
+    def _choice(self, states: LearnerState, seed: int, env: AgentEnvironment) -> Choose:
+        follow_policy = self._asked.on_host(self.task, env.actions)
         generator = np.random.default_rng([seed, 4])
         values = jax.jit(jax.vmap(lambda state, seen: self._values(state, seen[None])[0]))
 
         def choose(seen: Observed) -> tuple[NDArray, NDArray]:
             uniforms = generator.random((len(seen.mask), BEHAVIOUR_UNIFORMS), np.float32)
             # At the end of an episode of some vector environments, nobody takes the action.
-            action = self._on_host(seen, np.asarray(seen.mask.any(axis=1)), uniforms)
+            action = follow_policy(seen, np.asarray(seen.mask.any(axis=1)), uniforms)
             found = np.asarray(values(states, seen.observation))
             column = action if self.options.of == "q" else 0 * action
             return action, np.take_along_axis(found, column[:, None], axis=1)[:, 0]
@@ -305,9 +330,9 @@ class ValueTracker(Agent[ValueTrackerOptions]):
     def _values(self, state: LearnerState, observations: Array) -> Array:
         return jnp.mean(self.actor.learner.values(values_key(), state, observations), axis=0)
 
-    def _check_learning(self, schedule: Reports) -> None:
+    def _check_learning(self, schedule: Reports, evaluation_env: Any) -> None:
         self._check_policy()
-        super()._check_learning(schedule)
+        super()._check_learning(schedule, evaluation_env)
 
     def _check_playing(self) -> None:
         self._check_policy()
@@ -337,9 +362,8 @@ def follow(learner: Learner, policy: Callable[[Array, Array, Array], Array]) -> 
         explores = (uniforms[..., 0] < epsilon) & (own >= 0)
         return act_without_values(jnp.where(explores, uniform_legal(uniforms[..., 1], mask), own))
 
-    def update(
-        key: Array, state: LearnerState, transitions: Transition
-    ) -> tuple[LearnerState, Info]:
+    def update(key: Array, state: LearnerState, batch: Batch) -> tuple[LearnerState, Info]:
+        transitions = batch.transitions if isinstance(batch, Weighted) else batch
         state, info = learner.update(key, state, transitions)
         bootstraps = transitions.discount > 0
         failed = (transitions.action < 0) | ((transitions.next_action < 0) & bootstraps)

@@ -12,41 +12,40 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
-from valuetrack import posterior
-from valuetrack.api import description, settings, training
+from valuetrack.api import card as model_card
+from valuetrack.api import description, settings
 from valuetrack.api.acting import Actor
-from valuetrack.api.arguments import check_count, legal_actions, seed_range
-from valuetrack.api.environment import AgentEnvironment, Backend, Observation
+from valuetrack.api.arguments import check_member, legal_actions, seed_range
+from valuetrack.api.calibration import Calibrations
+from valuetrack.api.environment import AgentEnvironment, Backend, GivenEnvironment, Space
 from valuetrack.api.estimate import Estimate
 from valuetrack.api.estimation import Estimator
-from valuetrack.api.loggers import Logger
-from valuetrack.api.options import OptionsType, parse, with_options
-from valuetrack.api.pieces import Heartbeat
-from valuetrack.api.playing import Player
+from valuetrack.api.hints import refuse_policy_name
+from valuetrack.api.learning import Student
+from valuetrack.api.loading import load_agent
+from valuetrack.api.observations import Observation
+from valuetrack.api.options import OptionsType, parse
 from valuetrack.api.queries import Queries
 from valuetrack.api.records import Records
+from valuetrack.api.signatures import with_options
 from valuetrack.api.solving import Solver, TrainerSource
-from valuetrack.api.tracking import Tracking
-from valuetrack.api.training import Callback
-from valuetrack.api.watch import Watch, warn_of_divergence
+from valuetrack.api.watch import Watch
+from valuetrack.arviz_data import InferenceData, inference_data
 from valuetrack.io import array_file
 from valuetrack.io.arrays import Arrays
+from valuetrack.io.errors import file_error, shortened
 from valuetrack.learner import Learner, LearnerState, Task
 from valuetrack.normalisation import normalised
 from valuetrack.training.compiled_trainer import CompiledTrainer
 from valuetrack.training.host_trainer import HostTrainer
 from valuetrack.training.trainer import Trainer
 from valuetrack.types import Keywords, NDArray
-from valuetrack.values.sandwich import Values
 
-if TYPE_CHECKING:
-    import arviz
-
-TRACKED_TRANSITIONS = 5_000
-"""From how many transitions intervals are solved during a training, unless told otherwise."""
+BEST_RETURN = "evaluation.best"
+"""The name of a saved array."""
 
 
-class Agent(Player, Generic[OptionsType]):
+class Agent(Student, Generic[OptionsType]):
     """A value-based agent in an environment.
 
     Parameters
@@ -66,7 +65,8 @@ class Agent(Player, Generic[OptionsType]):
     Notes
     -----
     Observations may be Box, Discrete, MultiBinary, MultiDiscrete, and Dict and Tuple of these;
-    actions are Discrete. An ``info["action_mask"]`` is obeyed.
+    actions are Discrete, or MultiDiscrete and MultiBinary with few combinations. An
+    ``info["action_mask"]`` is obeyed.
     """
 
     name: ClassVar[str]
@@ -81,6 +81,8 @@ class Agent(Player, Generic[OptionsType]):
     """Whether its samples are draws from a posterior."""
     sample_name: ClassVar[str] = "recent iterates of the optimiser, not a posterior"
     """What its samples are."""
+    _positional: ClassVar[int] = 1
+    """How many arguments it takes without a name."""
     _given: tuple[object, ...] = ()
     """What it was made with besides the environment and the options."""
 
@@ -93,6 +95,13 @@ class Agent(Player, Generic[OptionsType]):
         """Let editors and ``help`` show the options as keyword arguments."""
         super().__init_subclass__()
         cls.__signature__ = with_options(cls.__init__, cls.options_type)  # type: ignore[attr-defined]
+
+    if not TYPE_CHECKING:  # type checkers go by the signature of __init__
+
+        def __new__(cls, *given: object, **options: object) -> Self:
+            """Say what to write to those who begin as in Stable-Baselines3."""
+            refuse_policy_name(cls.__name__, given, cls._positional)
+            return super().__new__(cls)
 
     def __init__(
         self,
@@ -110,28 +119,32 @@ class Agent(Player, Generic[OptionsType]):
         self.options: OptionsType = parse(self.options_type, options, type(self).__name__)
         count = len(self.seeds) * self.options.environments
         self.env = AgentEnvironment(env, env_options or {}, backend, count)
-        self._meant = self.env.components(self.options.normalise_observations)
-        decided = {"normalise_observations": self._meant is not None}
+        self._scaling = self.env.scaling(self.options.normalise_observations)
+        decided = {"normalise_observations": self._scaling.decided}
         self.options = self.options.model_copy(update=decided)
         self.learner = self._make_learner()
-        self._queries = Queries(self.learner, self.env.in_jax)
         self._random = np.random.default_rng([self.seeds[0], 2])
-        self._records = Records()
-        self.trainer: Trainer = self._make_trainer()
+        self._records, self.best_return = Records(), -np.inf
+        self._equip(self._make_trainer())
         how, count = self.trainer.settings, len(self.seeds)
         settings.warn_of_small_pool(self.options, self.learner, how, count, stacklevel=2)
-        self.actor = Actor(self.trainer, self.learner, self.env.in_jax, self.is_sampler)
-        self._source = TrainerSource(self.trainer)
-        self._solver = Solver(self._source, of_mean=self.is_sampler, actor=self.actor)
-        self._estimator = Estimator(
-            self.trainer, self._queries, self._solver, self.sample_name, self.is_sampler
-        )
         self.watch = Watch(
             type(self).__name__, self.seeds, self.options.discount, self.learner.target_every
         )
 
+    def _equip(self, trainer: Trainer) -> None:
+        """Take a trainer, and what asks it for actions and values."""
+        self.trainer = trainer
+        self._queries = Queries(self.learner, self.env.in_jax)
+        self.actor = Actor(trainer, self.learner, self.env.in_jax, self.is_sampler)
+        self._source = TrainerSource(trainer)
+        self._solver = Solver(self._source, of_mean=self.is_sampler, actor=self.actor)
+        self._estimator = Estimator(
+            trainer, self._queries, self._solver, self.sample_name, self.is_sampler
+        )
+
     def _make_learner(self) -> Learner:
-        return normalised(self.build(self.task, self.options), self._meant)
+        return normalised(self.build(self.task, self.options), self._scaling)
 
     def _make_trainer(self) -> Trainer:
         how = settings.settings_of(self.options, self.learner, len(self.seeds))
@@ -145,6 +158,16 @@ class Agent(Player, Generic[OptionsType]):
         return self.env.task
 
     @property
+    def observation_space(self) -> Space:
+        """Gymnasium's space of the observations."""
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> Space:
+        """Gymnasium's space of the actions."""
+        return self.env.action_space
+
+    @property
     def backend(self) -> Backend:
         """Which trainer it has, ``"compiled"`` or ``"host"``."""
         return "host" if self.env.in_jax is None else "compiled"
@@ -153,81 +176,6 @@ class Agent(Player, Generic[OptionsType]):
     def num_timesteps(self) -> int:
         """Environment steps per seed so far."""
         return self.trainer.steps
-
-    @property
-    def diverged(self) -> dict[int, int]:
-        """The seeds that diverged, each with the update at which it did."""
-        at = zip(self.seeds, self.trainer.diverged, strict=True)
-        return {seed: int(update) for seed, update in at if update >= 0}
-
-    def learn(
-        self,
-        total_timesteps: int,
-        *,
-        callback: Callback | None = None,
-        heartbeat: Heartbeat | None = None,
-        progress_bar: bool = False,
-        report_every: int | None = None,
-        evaluate_every: int | None = None,
-        evaluation_episodes: int = 5,
-        logger: Logger | Sequence[Logger] | None = None,
-        tensorboard: str | os.PathLike[str] | None = None,
-        track: Observation | None = None,
-        track_every: int = 1,
-        track_intervals_every: int | None = None,
-        track_intervals_from: int | None = TRACKED_TRANSITIONS,
-    ) -> Self:
-        """Train for this many more environment steps per seed, rounded up to whole cycles.
-
-        Parameters
-        ----------
-        total_timesteps
-            Environment steps per seed.
-        callback
-            Called every ``report_every`` steps (a hundredth of the training by default).
-        heartbeat
-            Called about twice a second, between two cycles; returning False ends the training
-            there, with a last call of the callback.
-        progress_bar
-            Show a bar with speed and time left.
-        evaluate_every, evaluation_episodes
-            Every this many steps, play this many greedy episodes and tell the callback.
-        logger
-            One or more :class:`~valuetrack.api.loggers.Logger`, told what callbacks are told. They
-            stay open; close them when all is trained.
-        tensorboard
-            A folder for TensorBoard (needs the extra ``tensorboard``).
-        track, track_every
-            Observations whose Q-values are recorded after every ``track_every``-th update; see
-            :meth:`tracking`. Other observations than before begin a new record.
-        track_intervals_every, track_intervals_from
-            After every this many updates, solve the intervals of the tracked values, from at most
-            this many transitions drawn from the replay memory (``None`` for all, which takes
-            longer and gives narrower intervals).
-        """
-        check_count("total_timesteps", total_timesteps)
-        schedule = training.Schedule(
-            report_every,
-            evaluate_every,
-            evaluation_episodes,
-            track_every,
-            track_intervals_every,
-            track_intervals_from,
-        )
-        self._check_learning(schedule)
-        self._start_tracking(track, schedule)
-        training.train(
-            self,
-            total_timesteps,
-            schedule,
-            callback=callback,
-            heartbeat=heartbeat,
-            progress_bar=progress_bar,
-            logger=logger,
-            tensorboard=tensorboard,
-        )
-        warn_of_divergence(type(self).__name__, self.diverged)
-        return self
 
     def predict(
         self,
@@ -248,15 +196,18 @@ class Agent(Player, Generic[OptionsType]):
         for all or one per observation. The second value is there for users of SB3.
         """
         encoded, single = self.env.encode(observation)
-        mask = legal_actions(action_mask, len(encoded), self.task.actions)
+        flat = self.env.actions.flat_mask(action_mask)
+        mask = legal_actions(flat, len(encoded), self.task.actions)
         self._member(member)
         chosen, _ = self.actor.queries.choose(self.actor.member(int(member)), encoded, mask)
         if not deterministic:
             epsilon = float(self.trainer.settings.exploration(self.num_timesteps))
             for row in np.flatnonzero(self._random.random(len(chosen)) < epsilon):
                 chosen[row] = self._random.choice(np.flatnonzero(mask[row]))
-        chosen = chosen + self.env.offset
-        return (int(chosen[0]) if single else chosen), None
+        given = self.env.actions.given(chosen)
+        if not single:
+            return given, None
+        return (given[0] if self.env.actions.sizes else int(given[0])), None
 
     def posterior(self, observation: Observation, *, member: int | Literal["all"] = 0) -> Estimate:
         """Return samples of the Q-values at one observation, or at a batch of them.
@@ -276,32 +227,100 @@ class Agent(Player, Generic[OptionsType]):
             found, calibration=learned, acted_on=acted_on[0] if single else acted_on
         )
 
-    def to_arviz(self, observation: Observation, name: str = "q") -> arviz.InferenceData:
+    def to_arviz(self, observation: Observation, name: str = "q") -> InferenceData:
         """Export the samples at one observation, or at a batch of them, for ArviZ.
 
-        The seeds are the chains; the variable has the axes (chain, draw, ..., action). Needs the
-        extra ``arviz``.
+        The seeds are the chains; the variable has the dimensions (chain, draw, observation,
+        action), without ``observation`` for a single one. The coordinates are positions in the
+        batch, and the environment's own actions. Needs the extra ``arviz``.
         """
-        chains = [self.posterior(observation, member=m).samples for m in range(len(self.seeds))]
-        return posterior.inference_data({name: np.stack(chains)})
+        found = [self.posterior(observation, member=m) for m in range(len(self.seeds))]
+        samples = np.stack([one.samples for one in found])
+        axes = ["action"] if found[0].of == "q" else []
+        axes = ["observation"] * (samples.ndim - 2 - len(axes)) + axes
+        coords: dict[str, Sequence[object]] = {"action": self.env.actions.names}
+        if "observation" in axes:
+            coords["observation"] = range(samples.shape[2])
+        named = {axis: coords[axis] for axis in axes}
+        return inference_data({name: samples}, {name: axes}, named)
 
-    def tracking(self) -> Tracking:
-        """Return the values recorded so far; see ``track`` of :meth:`learn`."""
-        return self._records.tracking(len(self.seeds), self.task)
+    def set_env(
+        self, env: GivenEnvironment, *, env_options: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Go on in another environment with the same observations and actions.
+
+        What was learned stays. So does the replay memory where both are stepped in Python;
+        otherwise it is filled anew. A calibration and the best return were those of the other
+        environment and are forgotten.
+        """
+        count = len(self.seeds) * self.options.environments
+        before, learner, trained = self.env, self.learner, self.trainer
+        backend: Backend = "auto" if not isinstance(env, str) else self.backend
+        found = AgentEnvironment(env, env_options or {}, backend, count)
+        found.check_like(self.task)
+        self.env = found
+        try:
+            self.learner = self._make_learner()
+            trainer = self._make_trainer()
+            if isinstance(trainer, HostTrainer) and isinstance(trained, HostTrainer):
+                trainer.restore(trained.arrays())
+            else:
+                trainer.adopt(trained.learned, trained.clock)
+        except BaseException:
+            self.env, self.learner = before, learner
+            found.close()
+            raise
+        self._equip(trainer)
+        self.calibration, self.best_return = Calibrations(), -np.inf
+        before.close()
+        return self
 
     def close(self) -> None:
         """Close the environments that the agent made; those it was given stay open."""
         self.env.close()
 
-    def save(self, path: str | os.PathLike[str], *, replay: bool = True) -> None:
-        """Write the agent to one file; with its replay memory, it goes on bit for bit."""
+    def save(
+        self, path: str | os.PathLike[str], *, replay: bool = True, card: bool = False
+    ) -> None:
+        """Write the agent to one file; with its replay memory, it goes on bit for bit.
+
+        ``card=True`` plays ten greedy episodes and writes a model card beside it, with the ending
+        ``.md``: environment, options, returns and calibration, as Hugging Face's hub reads it.
+        """
         self.env.warn_of_statistics()
         arrays = {
             **self.trainer.arrays(replay=replay),
             **self._records.arrays(),
             **self.calibration.arrays(),
         }
+        if np.isfinite(self.best_return):
+            arrays[BEST_RETURN] = np.array(self.best_return)
         array_file.save(path, arrays, self.describe(replay=replay))
+        if card:
+            model_card.write(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], env: GivenEnvironment = None) -> Self:
+        """Load an agent of this class from a file; ``valuetrack.load`` takes those of any class.
+
+        ``env`` replaces the saved environment.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is not whole, or holds something else.
+        """
+        return cls._load(path, env)
+
+    @classmethod
+    def _load(cls, path: str | os.PathLike[str], env: object, *given: object) -> Self:
+        arrays, saved = array_file.load(path)
+        if saved.get("algorithm") != cls.name:
+            told = shortened(repr(saved.get("algorithm")))
+            raise file_error(
+                path, f"holds the algorithm {told}, not {cls.name}; valuetrack.load reads any"
+            )
+        return load_agent(cls, path, arrays, saved, env, given)
 
     def restore(self, arrays: Arrays, *, replay: bool = True) -> None:
         """Go on from the arrays of a file, with or without its replay memory.
@@ -313,22 +332,15 @@ class Agent(Player, Generic[OptionsType]):
         """
         self.trainer.restore(arrays, replay=replay)
         self._records.restore(arrays, len(self.seeds), self.task)
+        best = arrays.get(BEST_RETURN)
+        if best is not None:
+            if best.shape != () or best.dtype.kind != "f":
+                raise ValueError("the best return is no number")
+            self.best_return = float(best)
 
     def describe(self, *, replay: bool = True) -> Keywords:
         """Return what a file says of the agent besides its arrays."""
         return description.for_file(self, replay=replay)
-
-    def record(self, values: NDArray, every: int) -> None:
-        """Keep the tracked values of the last cycles, those of every ``every``-th update."""
-        self._records.add(self.trainer, values, every)
-
-    def solve_values(self, encoded: NDArray, member: int, transitions: int | None) -> Values:
-        """Return a seed's values now, solved from at most this many transitions of its memory."""
-        return self._solver.values_from_some(member, encoded, transitions)
-
-    def record_intervals(self, transitions: int | None) -> None:
-        """Keep the intervals of the tracked values as they are now."""
-        self._records.solve(self.trainer, self._solver, transitions)
 
     def __repr__(self) -> str:
         """Say what it is in a few lines."""
@@ -346,7 +358,7 @@ class Agent(Player, Generic[OptionsType]):
             **dict(self.options),
         )
         twin.trainer.restore(self.trainer.arrays())
-        twin.calibration = self.calibration
+        twin.calibration, twin.best_return = self.calibration, self.best_return
         twin._random = copy.deepcopy(self._random, memo)
         twin._records = self._records.copy()
         memo[id(self)] = twin
@@ -359,33 +371,8 @@ class Agent(Player, Generic[OptionsType]):
             "with valuetrack.load(path)."
         )
 
-    def _check_learning(self, schedule: training.Schedule) -> None:
-        if schedule.evaluate_every:
-            self.env.check_evaluation()
-
-    def _start_tracking(
-        self, observations: Observation | None, schedule: training.Schedule
-    ) -> None:
-        if observations is None:
-            if schedule.intervals_every is not None:
-                raise ValueError(
-                    "track_intervals_every solves the values of tracked observations; pass "
-                    "`track=observations` as well."
-                )
-            self.trainer.track(None)
-            return
-        encoded, single = self.env.encode(observations)
-        if single:
-            raise ValueError("`track` takes a batch of observations; wrap a single one: [obs].")
-        if schedule.intervals_every is not None:
-            self._source.check()
-            self._solver.check(encoded[0])
-        self.trainer.track(encoded)
-        self._records.start(encoded)
-
     def _member(self, member: int) -> LearnerState:
-        if not isinstance(member, int | np.integer) or not 0 <= member < len(self.seeds):
-            raise ValueError(f"There are {len(self.seeds)} seeds, so no member {member!r}.")
+        check_member(member, len(self.seeds))
         return self.trainer.member(int(member)).learner
 
 

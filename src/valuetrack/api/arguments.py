@@ -25,6 +25,12 @@ def check_count(name: str, value: object, least: int = 1, *, optional: bool = Fa
         raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}.")
 
 
+def check_member(member: object, seeds: int) -> None:
+    """Refuse what is no position of one of the seeds."""
+    if not isinstance(member, int | np.integer) or not 0 <= member < seeds:
+        raise ValueError(f"There are {seeds} seeds, so no member {member!r}.")
+
+
 def legal_actions(given: npt.ArrayLike | None, count: int, actions: int) -> Bools:
     """Return a mask as booleans, (count, actions); all actions are legal without one."""
     shape = (count, actions)

@@ -68,7 +68,7 @@ class Calibration(NamedTuple):
         """Return the interval for the value, corrected and scaled."""
         factor = self.agreement.factor(level)
         mean = solved.mean + self.solved_bias(solved.mean)
-        return Values(mean, factor * solved.sd, solved.df).interval(level)
+        return solved._replace(mean=mean, sd=factor * solved.sd).interval(level)
 
     def return_interval(self, values: Floats, level: float) -> Interval:
         """Return the interval for the return from states with these values.
@@ -311,19 +311,30 @@ def _learn(player: Player, member: int, seen: Witnesses) -> Calibration:
         return Calibration(bias, spread, scores, solved_bias)
     mean = (solved.mean + solved_bias(solved.mean))[:, 0]
     ways = Rollout(*(np.concatenate([a[:, :1], b], 1) for a, b in zip(first, again, strict=True)))
-    errors = _nearest(mean[:, None], ways, discount) - mean[:, None]
+    errors = _farthest(mean[:, None], ways, discount) - mean[:, None]
     agreement = conformal.agreement(errors[half:], solved.sd[half:, 0])
     return Calibration(bias, spread, scores, solved_bias, agreement)
 
 
 def _nearest(values: Floats, seen: Rollout, discount: float) -> Floats:
-    """Return the return nearest to the value that the episode leaves possible.
+    """Return the possible return nearest to the value: a bias is to be proven."""
+    return np.clip(values, *_possible(seen, discount))
+
+
+def _farthest(values: Floats, seen: Rollout, discount: float) -> Floats:
+    """Return the possible return farthest from the value: an interval must reach there."""
+    low, high = _possible(seen, discount)
+    return np.where(values - low > high - values, low, high)
+
+
+def _possible(seen: Rollout, discount: float) -> tuple[Floats, Floats]:
+    """Return between what the return lies.
 
     What was cut off may be as large as what was seen, discounted, and of either sign.
     """
     returns = np.asarray(seen.returns, np.float64)
     missing = seen.unseen(discount) * np.abs(returns)
-    return np.asarray(np.clip(values, returns - missing, returns + missing))
+    return returns - missing, returns + missing
 
 
 def _solved(player: Player, member: int, seen: Rollout) -> Values | None:

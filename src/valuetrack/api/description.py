@@ -42,6 +42,7 @@ def for_file(agent: AnyAgent, *, replay: bool) -> Keywords:
         "options": agent.options.model_dump(mode="json"),
         "env": env,
         "env_options": env_options,
+        "spaces": agent.env.spaces if env is None else None,
         "backend": agent.backend,
         "seeds": list(agent.seeds),
         "replay": replay,

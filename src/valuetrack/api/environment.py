@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from valuetrack import normalisation
+from valuetrack.api.observations import Observation, encode_in_jax, encode_on_host
 from valuetrack.envs import ObservationSpec, find, ids_in_jax
 from valuetrack.envs.base import bounds_in_jax
-from valuetrack.envs.gym.encoders import Encoder, converted
-from valuetrack.envs.gym.make import make_vectorised
+from valuetrack.envs.gym.absent import StandIn, described
+from valuetrack.envs.gym.actions import Actions
+from valuetrack.envs.gym.guards import name_of
+from valuetrack.envs.gym.make import make_by_id, make_vectorised
 from valuetrack.envs.gym.statistics import learning_in, share_statistics
-from valuetrack.envs.gym.vectorised import VectorisedEnvs
+from valuetrack.envs.gym.vectorised import SequentialEnvs, VectorisedEnvs
 from valuetrack.learner import Task
-from valuetrack.normalisation import Wanted
-from valuetrack.types import Bools, Keywords, NDArray
+from valuetrack.normalisation import Scaling, Wanted
+from valuetrack.types import DType, Floats, Keywords, NDArray
 
+DRAWN = "rgb_array"
+"""How Gymnasium calls it that an environment draws pictures."""
 Backend = Literal["auto", "compiled", "host"]
+Space = gymnasium.Space[Any]
+AnyVectorEnv = VectorEnv[Any, Any, Any]
 GivenEnvironment = Any
 """What users bring: an id, an environment of Gymnasium or in JAX, a function that makes one."""
-Observation = Any
-"""What users pass: an observation of their environment's space, or a batch of them."""
 
 
 class AgentEnvironment:
@@ -73,7 +80,10 @@ class AgentEnvironment:
         """What to call it: its id, or the name of its class."""
         if isinstance(self.env, str):
             return self.env
-        return getattr(self.env, "__name__", type(self.env).__name__)
+        if self._is_given:
+            return name_of(self.env)
+        made = self.env.func if isinstance(self.env, functools.partial) else self.env
+        return getattr(made, "__name__", type(made).__name__)
 
     def copied(self) -> GivenEnvironment:
         """Return what another agent can be made with; environment objects are copied."""
@@ -104,24 +114,102 @@ class AgentEnvironment:
         encoder = self.in_python.encoder
         return Task(encoder.shape, encoder.is_image, self.in_python.num_actions)
 
-    def components(self, wanted: Wanted) -> Bools | None:
-        """Return which components of an observation are to be normalised; ``None`` for none."""
-        bounds = bounds_in_jax(self.in_jax) if self.in_python is None else self.in_python.bounds
-        return normalisation.components(bounds, wanted, is_image=self.task.is_image)
+    @property
+    def dtype(self) -> DType:
+        """The dtype of an encoded observation."""
+        if self.in_python is None:
+            return np.dtype(ObservationSpec.of_env(self.in_jax).dtype)
+        return np.dtype(self.in_python.encoder.dtype)
 
     @property
-    def offset(self) -> int:
-        """The environment's number for our action 0."""
-        return 0 if self.in_python is None else self.in_python.first_action
+    def spaces(self) -> Keywords | None:
+        """The spaces of observations and actions as a file holds them, if it can."""
+        found = [described(space) for space in (self.observation_space, self.action_space)]
+        return None if None in found else dict(zip(("observation", "action"), found, strict=True))
+
+    def scaling(self, wanted: Wanted) -> Scaling:
+        """Return how observations are brought to a common scale."""
+        if self.in_python is None:
+            bounds = bounds_in_jax(self.in_jax)
+            factors: Floats = np.ones(bounds.shape[1:])
+        else:
+            bounds, factors = self.in_python.bounds, self.in_python.factors
+        return normalisation.scaling(bounds, factors, wanted, is_image=self.task.is_image)
+
+    @property
+    def actions(self) -> Actions:
+        """How our actions 0, 1, ... become the environment's."""
+        if self.in_python is not None:
+            return self.in_python.actions
+        return Actions.of(spaces.Discrete(self.task.actions))
+
+    @property
+    def observation_space(self) -> Space:
+        """Gymnasium's space of the observations."""
+        if self.in_python is not None:
+            space: Space = self.in_python.observation_space
+            return space
+        spec = ObservationSpec.of_env(self.in_jax)
+        low, high = (
+            end.reshape(spec.shape).astype(spec.dtype) for end in bounds_in_jax(self.in_jax)
+        )
+        return spaces.Box(low, high, dtype=spec.dtype.type)
+
+    @property
+    def action_space(self) -> Space:
+        """Gymnasium's space of the actions."""
+        if self.in_python is not None:
+            actions: Space = self.in_python.action_space
+            return actions
+        return spaces.Discrete(self.task.actions)
 
     def for_evaluation(self, count: int) -> VectorisedEnvs:
         """Return environments apart from those of the training."""
         if self._apart is None:
             self.check_evaluation()
-            self._apart = make_vectorised(self.env, count, **self.options)
+            given = (_maker(self.env) or self.env) if self._is_given else self.env
+            self._apart = make_vectorised(given, count, **self.options)
         if self.in_python is not None:
             share_statistics(self.in_python, self._apart)
         return self._apart
+
+    def for_playing(self, count: int, trained: AgentEnvironment) -> VectorisedEnvs:
+        """Return environments to play in, for an agent that was trained in ``trained``."""
+        if self is trained or self.in_python is None:
+            return self.for_evaluation(count)
+        if trained.in_python is not None:
+            share_statistics(trained.in_python, self.in_python)
+        return self.in_python
+
+    def check_like(self, task: Task) -> None:
+        """Refuse an environment whose observations or actions are not those of a task."""
+        here = self.task
+        if (here.shape, here.actions) != (task.shape, task.actions):
+            raise ValueError(
+                f"The agent knows observations of shape {task.shape} and {task.actions} actions; "
+                f"{self.label} has {here.shape} and {here.actions}."
+            )
+
+    def drawn(self) -> gymnasium.Env[Any, Any]:
+        """Return a single one like it that draws pictures, with the training's statistics."""
+        maker = _drawing(self.env, self.options)
+        made = make_vectorised(maker, 1) if maker else None
+        env = made.envs[0] if isinstance(made, SequentialEnvs) else None
+        if made is None or env is None or env.render_mode != DRAWN:
+            if made is not None:
+                made.close()
+            raise ValueError(
+                f"{self.label} cannot be drawn: make the agent with an id of Gymnasium, with an "
+                "object that gymnasium.make has made, or with a function whose environment has "
+                'render_mode="rgb_array".'
+            )
+        made_task = Task(made.encoder.shape, made.encoder.is_image, made.num_actions)
+        if made_task != self.task:
+            made.close()
+            raise ValueError(f"{self.label} has other observations where it is drawn.")
+        if self.in_python is not None:
+            share_statistics(self.in_python, made)
+        return env
 
     def warn_of_statistics(self) -> None:
         """Say that a file does not hold what the environment's own wrappers have learned."""
@@ -140,12 +228,23 @@ class AgentEnvironment:
             if lanes is not None:
                 lanes.close()
 
+    def check_present(self) -> None:
+        """Refuse to act where only the spaces are known."""
+        if isinstance(self.env, StandIn):
+            raise ValueError(
+                "The agent was loaded without its environment, and can only be asked; "
+                "valuetrack.load(path, env=...) lets it play and learn."
+            )
+
     def check_evaluation(self) -> None:
         """Refuse an evaluation where there is no second environment to be had."""
-        if self.in_jax is None and self._is_given:
+        self.check_present()
+        if self.in_jax is None and self._is_given and _maker(self.env) is None:
             raise ValueError(
-                "An evaluation needs an environment of its own; make the agent with an id or "
-                "a function that makes environments."
+                "An evaluation needs an environment of its own, and this object was not made by "
+                "gymnasium.make, so that there is no copy of it: pass one, agent.evaluate(env=...) "
+                "or learn(evaluation_env=...), or make the agent with a function that makes "
+                "environments."
             )
 
     def encode(self, observation: Observation) -> tuple[NDArray, bool]:
@@ -155,58 +254,43 @@ class AgentEnvironment:
         that fits is one observation.
         """
         if self.in_python is None:
-            return _encode_array(observation, ObservationSpec.of_env(self.in_jax))
-        inputs = self.in_python.encoder
-        if isinstance(observation, list):
-            return _encode_list(observation, inputs)
-        try:
-            return inputs.encode(observation)[None], True
-        except ValueError:
-            _refuse_empty(_shape(observation))
-            count = _batch_size(observation, inputs.source)
-            if count is None:
-                raise
-        _refuse_empty((count,))
-        return inputs.encode_batch(observation, count), False
+            spec = ObservationSpec.of_env(self.in_jax)
+            return encode_in_jax(observation, spec, self.label)
+        return encode_on_host(observation, self.in_python.encoder, self.label)
 
 
-def _refuse_empty(shape: tuple[int, ...]) -> None:
-    if shape[:1] == (0,):
-        raise ValueError("A batch holds at least one observation.")
+def _drawing(env: GivenEnvironment, options: Mapping[str, object]) -> Callable[[], object] | None:
+    """Return what makes an environment that draws pictures, if it is known how."""
+    if isinstance(env, str):
+        if only_in_jax(env):
+            return None
+        return functools.partial(make_by_id, env, {**options, "render_mode": DRAWN})
+    if isinstance(env, gymnasium.Env | VectorEnv):
+        return _maker(env, render_mode=DRAWN)
+    return env if callable(env) and not hasattr(env, "reset_uniforms") else None
 
 
-def _encode_list(observation: list[Observation], inputs: Encoder) -> tuple[NDArray, bool]:
-    _refuse_empty((len(observation),))
-    try:  # a single one, its numbers as a list
-        return inputs.encode(np.asarray(observation))[None], True
-    except ValueError:
-        # Numbers that are not an observation each are one that is wrong.
-        numbers = all(isinstance(one, int | float | np.number) for one in observation)
-        if numbers and _batch_size(observation, inputs.source) is None:
-            raise
-    return np.stack([inputs.encode(one) for one in observation]), False
+def _maker(
+    env: gymnasium.Env[Any, Any] | AnyVectorEnv, render_mode: str | None = None
+) -> Callable[[], object] | None:
+    """Return what makes an environment like a given object from its ``spec``, if it has one.
 
-
-def _encode_array(observation: Observation, spec: ObservationSpec) -> tuple[NDArray, bool]:
-    """Encode observations of an environment in JAX; their dtype is kept."""
-    shape = spec.shape
+    That has the id, the options and the wrappers that ``gymnasium.make`` and Gymnasium's own
+    wrappers have recorded; a window of the training is not opened twice.
+    """
+    if isinstance(env, VectorEnv):
+        inside = getattr(env, "envs", None)  # those of a SyncVectorEnv
+        return _maker(inside[0], render_mode) if inside else None
     try:
-        array = np.asarray(observation)
-        array = array.astype(np.float32) if array.dtype.kind not in "biu" else array
-    except (TypeError, ValueError) as error:
-        kind = type(observation).__name__
-        raise ValueError(f"An observation is an array of shape {shape}, not a {kind}.") from error
-    _refuse_empty(array.shape)
-    single = array.shape == shape
-    if not single and array.shape[1:] != shape:
-        raise ValueError(
-            f"An observation has the shape {shape}, a batch of n of them ('n', *{shape}); "
-            f"this has {array.shape}."
-        )
-    if not np.isfinite(array).all():
-        raise ValueError("The observation holds a NaN or an infinity.")
-    array = converted(array, spec.dtype, "The observation")
-    return (array[None] if single else array), single
+        spec = copy.deepcopy(env.spec)
+    except Exception:  # of a wrapper that cannot be recorded, or of what it was given
+        return None
+    if spec is None or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+        return None
+    spec.kwargs.pop("render_mode", None)
+    if render_mode is not None:
+        spec.kwargs["render_mode"] = render_mode
+    return lambda: gymnasium.make(spec)
 
 
 def task_in_jax(env: GivenEnvironment) -> Task:
@@ -245,41 +329,3 @@ def find_in_jax(
             f"{env!r} does not exist in JAX; the compiled trainer has {', '.join(ids_in_jax())}."
         )
     return None
-
-
-def _batch_size(observation: Observation, source: object) -> int | None:
-    """Return how many observations there are, or None if the shapes are not those of a batch.
-
-    ``source`` is the shape of a single one, as an ``Encoder`` has it.
-    """
-    if not isinstance(source, Mapping):
-        shape = _shape(observation)
-        return shape[0] if shape and shape[1:] == source else None
-    parts = dict(enumerate(observation)) if isinstance(observation, tuple) else observation
-    if isinstance(parts, Mapping) and set(parts) == set(source):
-        found = {key: _batch_size(parts[key], source[key]) for key in source}
-        sizes = {key: size for key, size in found.items() if size is not None}
-        if len(sizes) == len(found):
-            return _one_size(sizes)
-    # Else single observations one after the other, as in an object array.
-    is_array = isinstance(observation, np.ndarray) and observation.ndim == 1
-    singles = list(observation) if is_array or isinstance(observation, tuple) else []
-    fit = bool(singles) and all(isinstance(one, Mapping | tuple) for one in singles)
-    return len(singles) if fit else None
-
-
-def _one_size(sizes: dict[str | int, int]) -> int:
-    if len(set(sizes.values())) > 1:
-        lengths = ", ".join(f"{key!r} has {size}" for key, size in sizes.items())
-        raise ValueError(f"The parts of a batch should be equally long, but {lengths}.")
-    return next(iter(sizes.values()))
-
-
-def _shape(observation: Observation) -> tuple[int, ...]:
-    """Return the shape of an array or of nested lists, which is () where they are uneven."""
-    if isinstance(observation, np.ndarray) and observation.dtype == object and observation.ndim:
-        observation = list(observation)  # whose items may be arrays
-    try:
-        return tuple(np.shape(observation))
-    except (TypeError, ValueError):
-        return ()

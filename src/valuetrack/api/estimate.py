@@ -107,9 +107,8 @@ class Estimate:
                 "This estimate has no replay memory behind it to solve values from; ask for "
                 "kind='credible', or ask an agent's posterior."
             )
-        mean, sd, df = self.solve()
-        dtype = self.samples.dtype
-        return Values(np.asarray(mean, dtype), np.asarray(sd, dtype), df)
+        found, dtype = self.solve(), self.samples.dtype
+        return found._replace(mean=np.asarray(found.mean, dtype), sd=np.asarray(found.sd, dtype))
 
     def interval(self, level: float = 0.95, kind: IntervalKind = "value") -> Interval:
         """Return an interval for every value.

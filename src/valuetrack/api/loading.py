@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import math
 import os
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from gymnasium.vector import VectorEnv
 
 from valuetrack.api import calibration
-from valuetrack.api.agent import AnyAgent
 from valuetrack.api.environment import Backend
 from valuetrack.api.options import Options, parse, tuples
 from valuetrack.api.policy import PolicyError
 from valuetrack.api.settings import memory_of_machine, pool_of, settings_of
+from valuetrack.envs.gym.absent import stand_in
 from valuetrack.envs.gym.guards import EnvironmentFailedError
 from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.io.errors import ModelFileError, file_error, shortened
 from valuetrack.learner import Task
-from valuetrack.normalisation import normalised
+from valuetrack.normalisation import Scaling, normalised
 from valuetrack.training import update
 from valuetrack.training.trainer import LEARNED, Settings, read_clock
 from valuetrack.types import Keywords, NDArray
+
+if TYPE_CHECKING:
+    from valuetrack.api.agent import AnyAgent
 
 MOST_ENVIRONMENTS = 4_096
 """How many environments a file may have us build that does not hold as many transitions."""
@@ -40,7 +43,7 @@ UNFIT = (LookupError, TypeError, ValueError)
 UNUSABLE = (ValueError, ArithmeticError, MemoryError, RuntimeError)
 
 Path = str | os.PathLike[str]
-AgentType = TypeVar("AgentType", bound=AnyAgent)
+AgentType = TypeVar("AgentType", bound="AnyAgent")
 
 
 class Saved(NamedTuple):
@@ -75,6 +78,8 @@ def load_agent(
     """
     saved = _described(path, description)
     if env is None and saved.env is None:
+        env = stand_in(description.get("spaces"))
+    if env is None and saved.env is None:  # a file from before they were written, or a damaged one
         raise file_error(
             path,
             "cannot make its environment, which was saved without an id; pass it: "
@@ -166,8 +171,8 @@ def _check_sizes(
     """Refuse a network, a pool or a ring that is larger than what the file holds."""
     learned, seeds = _learned(arrays), len(saved.seeds)
     learner = kind.build(saved.task, options)
-    if options.normalise_observations:
-        learner = normalised(learner, np.ones(saved.task.shape, bool))
+    if options.normalise_observations is True:
+        learner = normalised(learner, Scaling(np.ones(saved.task.shape, bool)))
     settings = settings_of(options, learner, seeds)
     start = jax.eval_shape(
         lambda key: update.start(learner, key, settings.pool_size), jax.random.key(0)

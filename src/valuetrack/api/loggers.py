@@ -51,15 +51,20 @@ class Logger(Protocol):
 
 def log_progress(loggers: Sequence[Logger], progress: Progress) -> None:
     """Give every seed's numbers to all loggers."""
+    tracked = progress.agent.recently_tracked() if loggers else []
     for place, seed in enumerate(progress.agent.seeds if loggers else ()):
         played = progress.evaluation
         values = {
             SEED: seed,
             "rollout/ep_rew_mean": float(progress.episode_return[place]),
+            "rollout/ep_len_mean": float(progress.episode_length[place]),
+            "rollout/exploration_rate": progress.epsilon,
             "rollout/value_at_start": float(progress.value_at_start[place]),
             "rollout/discounted_return": float(progress.discounted_return[place]),
             "train/loss": float(progress.loss[place]),
             "eval/mean_reward": math.nan if played is None else float(played[place].mean()),
+            "time/fps": progress.steps_per_second,
+            **tracked[place],
         }
         for logger in loggers:
             logger.log(progress.steps, values)

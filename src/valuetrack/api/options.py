@@ -5,16 +5,17 @@ An option that does not exist, or a value that cannot be right, is refused in on
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 import jax.numpy as jnp
+import numpy as np
 import pydantic
 from pydantic import Field
 
 from valuetrack import networks, schedules
+from valuetrack.api.hints import instead_of
 from valuetrack.learner import Task
 from valuetrack.networks import InitName, Network
 from valuetrack.normalisation import Wanted
@@ -43,7 +44,21 @@ Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
 WholeNumber = pydantic.BeforeValidator(_refuse_bool_and_text)
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT), WholeNumber]
+Steps = Annotated[int, Field(ge=1, le=100), WholeNumber]
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT), WholeNumber]
+
+
+def _one_layer(value: object) -> object:
+    """Let a number stand for a single layer."""
+    is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return (value,) if is_number else value
+
+
+Layers = Annotated[
+    tuple[Count, ...],
+    pydantic.BeforeValidator(_one_layer, json_schema_input_type=Count | tuple[Count, ...]),
+]
+"""The widths of layers; a number is one layer."""
 
 
 class _ScheduleOptions(pydantic.BaseModel):
@@ -94,39 +109,28 @@ def as_rate(rate: Rate) -> float | Schedule:
     return rate
 
 
-NAMES_IN_SB3 = {
-    "gamma": "discount",
-    "buffer_size": "replay_capacity",
-    "train_freq": "steps_per_update",
-    "gradient_steps": "updates_per_cycle",
-    "target_update_interval": "target_every, which counts updates",
-    "exploration_initial_eps": "exploration_initial",
-    "exploration_final_eps": "exploration_final",
-    "exploration_fraction": "exploration_steps, which counts environment steps",
-    "n_envs": "environments",
-    "policy_kwargs": "hidden, activation and convolutions",
-    "net_arch": "hidden",
-    "n_quantiles": "quantiles",
-    "tensorboard_log": "tensorboard, of learn",
-    "verbose": "progress_bar, of learn",
-}
-"""What users of Stable-Baselines3 may write, and what it is called here."""
-
-
 class Options(pydantic.BaseModel):
     """What all agents share.
 
     Attributes
     ----------
     hidden, activation
-        The network's hidden layers (those after the convolutions, for images).
+        The network's hidden layers (those after the convolutions, for images); a number is one
+        layer.
     convolutions
         (channels, kernel, stride) of each convolution, for images; by default those of Mnih et
         al. (2015), or smaller ones for images too small for them.
+    dueling
+        Whether the last hidden layer exists twice, once for the value of a state and once for the
+        advantages of its actions: Q = V + A - mean A.
     init, init_sd
         How weights and biases begin: ``"he"``, ``"pytorch"``, or ``"normal"`` with that sd.
     discount, batch_size
         gamma, and the transitions of an update.
+    n_step
+        How many steps of rewards a target has before it takes up a value: r + gamma r' + ... +
+        gamma^n Q. Fewer where an episode ends. Actions that explore on the way are not corrected
+        for; see :mod:`valuetrack.replay.n_step`.
     replay_capacity
         Transitions kept, rounded up to whole cycles; ``None`` for on-policy training, where an
         update uses the transitions of its own cycle.
@@ -145,7 +149,8 @@ class Options(pydantic.BaseModel):
     normalise_observations
         Whether observations are brought to a common scale, by the running mean and sd of what a
         seed has seen; ``"auto"`` does so if they are unbounded or of different scales, and leaves
-        images and numbers between 0 and 1 alone. See :mod:`valuetrack.normalisation`.
+        images and numbers between 0 and 1 alone. One-hot vectors of n places are multiplied by the
+        root of n, and nothing else is with ``"one-hot"``. See :mod:`valuetrack.normalisation`.
     samples, thinning
         The pool behind ``posterior``: how many parameter samples are kept, one per ``thinning``
         updates. By default as many as fit into 64 MB per seed, at most 1000 and at least 100,
@@ -161,12 +166,14 @@ class Options(pydantic.BaseModel):
         inherited = inspect.getdoc(cls.__base__) or ""
         cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{inherited}"
 
-    hidden: tuple[Count, ...] = (256, 256)
+    hidden: Layers = (256, 256)
     activation: Literal["relu", "tanh", "elu", "gelu", "silu", "leaky_relu"] = "relu"
     convolutions: tuple[tuple[Count, Count, Count], ...] | None = None
+    dueling: bool = False
     init: InitName = "he"
     init_sd: Positive = 0.1
     discount: Share = 0.99
+    n_step: Steps = 1
     batch_size: Count = 64
     replay_capacity: Count | None = 50_000
     learning_starts: CountOrZero = 1_000
@@ -190,7 +197,11 @@ class Options(pydantic.BaseModel):
             return epsilon
         return lambda step: jnp.where(step < self.learning_starts, 1.0, epsilon(step))
 
-    def network(self, task: Task, outputs: int | tuple[int, ...]) -> Network:
+    def priorities(self) -> Keywords:
+        """Return the trainer's settings of a prioritised replay memory, if there is one."""
+        return {}
+
+    def network(self, task: Task, outputs: int | tuple[int, ...], action_axis: int = -1) -> Network:
         """Build the network for a task, with outputs of this number or shape."""
         return networks.for_observations(
             task.shape,
@@ -201,6 +212,7 @@ class Options(pydantic.BaseModel):
             activation=self.activation,
             init=self.init,
             init_sd=self.init_sd,
+            dueling=action_axis if self.dueling else None,
         )
 
 
@@ -213,13 +225,6 @@ def default_of(function: Callable[..., Any], name: str) -> Any:
     return inspect.signature(function).parameters[name].default
 
 
-def with_options(init: Callable[..., None], kind: type[Options]) -> inspect.Signature:
-    """Return the signature of a constructor whose ``**options`` are those of ``kind``."""
-    _, *own = inspect.signature(init).parameters.values()
-    fixed = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
-    return inspect.Signature([*fixed, *inspect.signature(kind).parameters.values()])
-
-
 def parse(kind: type[Model], given: Keywords, name: str) -> Model:
     """Check options; say in one sentence what is wrong.
 
@@ -230,7 +235,7 @@ def parse(kind: type[Model], given: Keywords, name: str) -> Model:
     """
     for key in given:
         if key not in kind.model_fields:
-            raise ValueError(f"{name} has no option {key!r}{_hint(key, kind.model_fields)}")
+            raise ValueError(f"{name} has no option {key!r}{instead_of(key, kind.model_fields)}")
     try:
         return kind.model_validate(given)
     except pydantic.ValidationError as error:
@@ -244,13 +249,6 @@ def parse(kind: type[Model], given: Keywords, name: str) -> Model:
         raise ValueError(f"{name}'s {where} is wrong: {message}, not {value}.") from None
 
 
-def _hint(key: str, names: Iterable[str]) -> str:
-    if key in NAMES_IN_SB3:
-        return f": here it is {NAMES_IN_SB3[key]}."
-    close = difflib.get_close_matches(key, names, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(names)}."
-
-
 def tuples(options: Keywords) -> Keywords:
     """Turn the lists of JSON and TOML back into tuples."""
 
@@ -258,3 +256,14 @@ def tuples(options: Keywords) -> Keywords:
         return tuple(map(convert, value)) if isinstance(value, list) else value
 
     return {name: convert(value) for name, value in options.items()}
+
+
+def written_setting(name: str, value: object) -> str:
+    """Write an option and its value for readers.
+
+    Examples
+    --------
+    >>> written_setting("learning_rate", 0.00030000000000000003)
+    'learning_rate = 0.0003'
+    """
+    return f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"

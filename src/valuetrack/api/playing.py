@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Self
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 import numpy as np
 
-from valuetrack.api import calibration
+from valuetrack.api import calibration, export, video
 from valuetrack.api.acting import Actor
-from valuetrack.api.arguments import check_count
+from valuetrack.api.arguments import check_count, check_member
 from valuetrack.api.calibration import Calibrations
-from valuetrack.api.environment import AgentEnvironment
+from valuetrack.api.environment import AgentEnvironment, GivenEnvironment
 from valuetrack.api.options import Options
-from valuetrack.api.queries import EPISODE_LIMIT
+from valuetrack.api.progress_bar import Bar, show_bar
+from valuetrack.api.queries import EPISODE_LIMIT, Queries
 from valuetrack.api.solving import Solver
 from valuetrack.learner import LearnerState
 from valuetrack.training.evaluation import Choose, Episodes, evaluate_on_host
 from valuetrack.training.trainer import Trainer
 from valuetrack.types import NDArray
+
+if TYPE_CHECKING:
+    from valuetrack.api.agent import AnyAgent
+
+
+class Stage(NamedTuple):
+    """Where an agent plays: an environment, and what can be asked of the agent in it."""
+
+    env: AgentEnvironment
+    queries: Queries
 
 
 class Player:
@@ -36,24 +51,125 @@ class Player:
         options: Options = self.options  # type: ignore[attr-defined]
         return options.discount
 
-    def evaluate(self, episodes: int = 10, *, seed: int = 0) -> NDArray:
-        """Play greedy episodes as ``predict`` does; return (seeds, episodes) returns."""
-        return np.asarray(self.play(episodes, seed=seed).returns)
+    def evaluate(
+        self,
+        episodes: int = 10,
+        *,
+        seed: int = 0,
+        env: GivenEnvironment = None,
+        max_episode_steps: int = EPISODE_LIMIT,
+        progress_bar: bool = False,
+    ) -> NDArray:
+        """Play greedy episodes as ``predict`` does; return (seeds, episodes) returns.
 
-    def play(self, episodes: int = 10, *, seed: int = 0) -> Episodes:
+        Parameters
+        ----------
+        episodes, seed
+            How many of each seed, and the seed of the environments.
+        env
+            Another environment than the agent's own, in any form that the agent takes. By default
+            it is a new one like that of the training; one that was given as an object is made
+            again from its ``spec``, as ``gymnasium.make`` leaves one.
+        max_episode_steps
+            An episode that takes longer counts with what it has by then, and a warning says so.
+        progress_bar
+            Show how many episodes are finished.
+        """
+        played = self._played(episodes, seed, env, max_episode_steps, progress_bar)
+        return np.asarray(played.returns)
+
+    def play(
+        self,
+        episodes: int = 10,
+        *,
+        seed: int = 0,
+        env: GivenEnvironment = None,
+        max_episode_steps: int = EPISODE_LIMIT,
+        progress_bar: bool = False,
+    ) -> Episodes:
         """Play greedy episodes; also say what was expected of them, and their discounted returns.
 
         Where Q-values are right, ``start_values`` and ``discounted_returns`` agree in the mean.
+        The arguments are those of :meth:`evaluate`.
+        """
+        return self._played(episodes, seed, env, max_episode_steps, progress_bar)
+
+    def _played(
+        self, episodes: int, seed: int, env: GivenEnvironment, limit: int, shown: bool
+    ) -> Episodes:
+        check_count("episodes", episodes)
+        check_count("seed", seed, least=0)
+        check_count("max_episode_steps", limit)
+        with self.stage(env) as stage:
+            return self.play_on(stage, episodes, seed, limit, shown=shown)
+
+    @contextlib.contextmanager
+    def stage(self, env: GivenEnvironment = None) -> Iterator[Stage]:
+        """Yield where to play: the agent's own environment, or another one until the end."""
+        if env is None:
+            yield Stage(self.env, self.actor.queries)
+            return
+        other = AgentEnvironment(
+            env, {}, "host" if self.env.in_jax is None else "auto", len(self.seeds)
+        )
+        try:
+            other.check_like(self.env.task)
+            yield Stage(other, Queries(self.actor.learner, other.in_jax))
+        finally:
+            other.close()
+
+    def play_on(
+        self, stage: Stage, episodes: int, seed: int, limit: int, *, shown: bool = False
+    ) -> Episodes:
+        """Play episodes on a stage; see :meth:`play`."""
+        bar = Bar(type(self).__name__, len(self.seeds) * episodes, "episodes")
+        with show_bar(bar) if shown else contextlib.nullcontext(lambda finished: None) as move:
+            if stage.env.in_jax is not None:
+                played = stage.queries.play(
+                    self.actor.states, seed, episodes, self._discount, limit
+                )
+                move(bar.total)
+            else:
+                envs = stage.env.for_playing(len(self.seeds), self.env)
+                starts = np.random.SeedSequence([seed, 1]).generate_state(envs.count) >> 1
+                played = evaluate_on_host(
+                    self._choice(self.actor.states, seed, stage.env),
+                    envs,
+                    starts.tolist(),
+                    episodes,
+                    limit=limit,
+                    discount=self._discount,
+                    after_step=move,
+                )
+        _warn_of_limit(played, limit)
+        return played
+
+    def record_video(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        episodes: int = 1,
+        seed: int = 0,
+        member: int = 0,
+        max_episode_steps: int = 1_000,
+    ) -> list[float]:
+        """Play greedy episodes and write a video of them; return their returns.
+
+        The file ends with ``.gif`` (needs the extra ``video``) or ``.mp4`` (needs MoviePy).
+        ``member`` is the position of a seed among those trained side by side. An environment that
+        was given as a function must be made with ``render_mode="rgb_array"``.
         """
         check_count("episodes", episodes)
         check_count("seed", seed, least=0)
-        discount = self._discount
-        if self.env.in_jax is not None:
-            return self.actor.queries.play(self.actor.states, seed, episodes, discount)
-        envs = self.env.for_evaluation(len(self.seeds))
-        starts = (np.random.SeedSequence([seed, 1]).generate_state(envs.count) >> 1).tolist()
-        choose, limit = self._choice(self.actor.states, seed), EPISODE_LIMIT
-        return evaluate_on_host(choose, envs, starts, episodes, limit=limit, discount=discount)
+        check_count("max_episode_steps", max_episode_steps)
+        return video.record(
+            cast("AnyAgent", self),
+            path,
+            episodes=episodes,
+            seed=seed,
+            member=member,
+            max_episode_steps=max_episode_steps,
+        )
 
     def calibrate(self, episodes: int = 50, *, seed: int = 0) -> Self:
         r"""Play greedy episodes with the frozen policy, and keep what they teach about the values.
@@ -106,8 +222,42 @@ class Player:
         self.calibration = calibration.calibrate(self, episodes, seed)
         return self
 
-    def _choice(self, states: LearnerState, seed: int) -> Choose:
+    def export(self, path: str | os.PathLike[str], *, member: int = 0) -> None:
+        """Write the values and the policy of one seed to a file that runs without this library.
+
+        Its input are ``observations`` as the network sees them, (n, ...) with any n, and its
+        outputs their ``values``, (n, actions), and the greedy ``actions``, (n,), in the
+        environment's numbers (several choices at once are numbered by their combinations): what
+        ``predict`` goes by, which for LKTD, SGLD and SGHMC is the mean over samples of the pool. A
+        ``Box`` is a flat vector, a ``Discrete`` observation a one-hot one; normalisation is inside.
+        Masks are not: where some actions are illegal, take the largest of the legal values.
+
+        Parameters
+        ----------
+        path
+            ``policy.onnx`` for an ONNX model (extra ``onnx``), ``policy.stablehlo`` or
+            ``policy.bin`` for ``jax.export.deserialize``.
+        member
+            The position of the seed.
+        """
+        check_member(member, len(self.seeds))
+        export.export(self, path, int(member))
+
+    def _choice(self, states: LearnerState, seed: int, env: AgentEnvironment) -> Choose:
+        del seed, env
         return self.actor.queries.greedily(states)
 
     def _check_playing(self) -> None:
         """Refuse to play where there is nothing to play with."""
+
+
+def _warn_of_limit(played: Episodes, limit: int) -> None:
+    cut = int(np.sum(played.cut_off))
+    if cut:
+        warnings.warn(
+            f"{cut} of {played.cut_off.size} episodes did not end within {limit:,} steps and count "
+            "with what they had by then; max_episode_steps chooses another limit, and "
+            "gymnasium.wrappers.TimeLimit gives the environment one of its own.",
+            RuntimeWarning,
+            stacklevel=5,
+        )

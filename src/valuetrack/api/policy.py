@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from valuetrack.api.agent import Agent
 from valuetrack.api.environment import Backend, find_in_jax, only_in_jax, task_in_jax
+from valuetrack.api.playing import Player
+from valuetrack.envs.gym.actions import Actions
 from valuetrack.envs.gym.guards import one_line
 from valuetrack.envs.gym.vectorised import Observed
 from valuetrack.learner import Task
@@ -27,8 +28,11 @@ from valuetrack.policies import (
     draw_action,
 )
 from valuetrack.training.evaluation import values_key
-from valuetrack.training.host_trainer import HostPolicy
+from valuetrack.training.host_acting import HostPolicy
 from valuetrack.types import Array, NDArray
+
+if TYPE_CHECKING:
+    from valuetrack.api.agent import Agent
 
 Probabilities = Callable[[Array, Array], Array]
 """A policy in JAX, for one observation: (observation, mask) -> probabilities."""
@@ -60,7 +64,7 @@ class Given(NamedTuple):
     @property
     def is_agent(self) -> bool:
         """Whether it is one of our agents, whose policy can be compiled."""
-        return isinstance(self.policy, Agent)
+        return isinstance(self.policy, Player)
 
     def check(self) -> None:
         """Refuse what is no policy."""
@@ -99,13 +103,13 @@ class Given(NamedTuple):
             return lambda observation, mask: jnp.asarray(call(observation, mask))
         return lambda observation, mask: jax.nn.one_hot(call(observation, mask), task.actions)
 
-    def on_host(self, task: Task, first_action: int) -> HostPolicy:
+    def on_host(self, task: Task, actions: Actions) -> HostPolicy:
         """Return it as the host trainer calls it."""
         if self.policy is None:
             return _absent
         if self.is_agent:
             return _Compiled(self.in_jax(task))
-        return _InPython(self, task.actions, first_action)
+        return _InPython(self, actions)
 
 
 def compiled_policy(policy: Probabilities) -> Callable[[Array, Array, Array], Array]:
@@ -205,8 +209,8 @@ class _Compiled:
 class _InPython:
     """A user's function or ``predict``, called for one observation at a time."""
 
-    def __init__(self, given: Given, actions: int, first_action: int) -> None:
-        self.given, self.actions, self.first = given, actions, first_action
+    def __init__(self, given: Given, actions: Actions) -> None:
+        self.given, self.actions = given, actions
         policy = given.policy
         self._call = _predict(given) if hasattr(policy, "predict") else _with_mask(policy)
 
@@ -229,22 +233,28 @@ class _InPython:
         return draw_on_host(uniform, np.where(mask, probabilities, 0.0))
 
     def _checked_action(self, answer: Any, mask: NDArray) -> int:
-        value, last = _array(answer), self.first + self.actions - 1
-        if value is None or value.size != 1 or value.dtype.kind not in "iu":
+        action, value = self.actions.number(answer), _array(answer)
+        first, last = self.actions.first, self.actions.first + self.actions.count - 1
+        is_one = value is not None and value.size == 1 and value.dtype.kind in "iu"
+        if action is None and self.actions.sizes:
+            raise PolicyError(
+                f"The policy returned {_shown(answer)}; an action is one of {self.actions.space}, "
+                "and `probabilities=True` is for probabilities of all combinations."
+            )
+        if not self.actions.sizes and not is_one:
             raise PolicyError(
                 f"The policy returned {_shown(answer)}; an action is one integer from "
-                f"{self.first} to {last}, and `probabilities=True` is for probabilities."
+                f"{first} to {last}, and `probabilities=True` is for probabilities."
             )
-        action = int(value.reshape(())) - self.first
-        if not 0 <= action < self.actions:
+        if action is None:
             raise PolicyError(
-                f"The policy returned the action {action + self.first}; actions are from "
-                f"{self.first} to {last}."
+                f"The policy returned the action {_shown(answer)}; actions are from {first} to "
+                f"{last}."
             )
         if not mask[action]:
             raise PolicyError(
-                f"The policy chose the action {action + self.first}, which is not legal there; "
-                "a function of (observation, mask) is told which ones are."
+                f"The policy chose the action {self.actions.names[action]}, which is not legal "
+                "there; a function of (observation, mask) is told which ones are."
             )
         return action
 

@@ -89,12 +89,15 @@ class Queries:
         found: NDArray = in_blocks(functools.partial(self._quantiles, state), observations)
         return found
 
-    def play(self, states: LearnerState, seed: int, episodes: int, discount: float) -> Episodes:
+    def play(
+        self, states: LearnerState, seed: int, episodes: int, discount: float, limit: int
+    ) -> Episodes:
         """Play greedy episodes with all seeds, in the environment in JAX."""
         count = states.head.shape[0]
         keys = jax.random.split(jax.random.fold_in(rng.key(seed), 1), count)
-        played = self._play(states, keys, episodes, discount)
-        return Episodes(*(np.asarray(part, np.float64) for part in played))
+        played = self._play(states, keys, episodes, discount, np.int32(min(limit, 2**31 - 1)))
+        numbers = (np.asarray(part, np.float64) for part in played[:3])
+        return Episodes(*numbers, *map(np.asarray, played[3:]))
 
     def rollout(
         self, state: LearnerState, keys: Array, branches: Array, at: NDArray, discount: float
@@ -141,13 +144,13 @@ class Queries:
         return self.env
 
     def _play_with_all(
-        self, states: LearnerState, keys: Array, episodes: int, discount: Array
+        self, states: LearnerState, keys: Array, episodes: int, discount: Array, limit: Array
     ) -> Episodes:
         env = self._env_in_jax()
 
         def one(state: LearnerState, key: Array) -> Episodes:
             return evaluate_compiled(
-                env, self.learner, state, key, episodes, limit=EPISODE_LIMIT, discount=discount
+                env, self.learner, state, key, episodes, limit=limit, discount=discount
             )
 
         return jax.vmap(one)(states, keys)

@@ -69,6 +69,17 @@ class Records:
         steps, updates = np.array([trainer.steps]), np.array([trainer.clock.updates])
         self._solved.append(SolvedPoints(steps, updates, mean, sd))
 
+    def recent(self, seeds: int, task: Task, records: int) -> Tracking:
+        """Return the last records, without going through all of them."""
+        latest: list[_Values] = []
+        for chunk in reversed(self._values):
+            if sum(len(one.steps) for one in latest) >= records:
+                break
+            latest.insert(0, chunk)
+        shortened = Records()
+        shortened._values, shortened._solved = latest, self._solved[-1:]
+        return shortened.tracking(seeds, task)
+
     def tracking(self, seeds: int, task: Task) -> Tracking:
         """Return all records."""
         solved = None

@@ -34,6 +34,8 @@ def settings_of(options: Options, learner: Learner, seeds: int) -> Settings:
         batch_size=options.batch_size,
         learning_starts=options.learning_starts,
         discount=options.discount,
+        n_step=options.n_step,
+        **options.priorities(),
         pool_size=pool_size,
         thinning=thinning,
     )

@@ -17,14 +17,15 @@ from valuetrack.training.evaluation import values_key
 from valuetrack.training.trainer import Clock, Trainer
 from valuetrack.training.update import Learned
 from valuetrack.types import NDArray, Transition
-from valuetrack.values import features, sandwich, turnover
+from valuetrack.values import features, misfit, sandwich, turnover
 from valuetrack.values.equations import Rows
 from valuetrack.values.features import Linearised
+from valuetrack.values.misfit import Waves
 from valuetrack.values.pooling import pooled
 from valuetrack.values.sandwich import Solution, Values
 
 OTHERWISE = "or ask for kind='credible'."
-KEPT_ROWS = 32_000_000
+KEPT_ROWS = 48_000_000
 """Up to how many numbers the rows of all transitions are kept between two passes over them."""
 
 
@@ -106,6 +107,8 @@ class TrainerSource:
     def seen(self, index: int, pool: Pool) -> float:
         """Return how much the mean of a pool has seen, in memories."""
         settings, clock = self.trainer.settings, self.trainer.clock
+        if settings.n_step > 1:  # the mean solves another equation than the memory's single steps
+            return 1.0
         cycles = int(pool.filled) * settings.thinning / settings.updates_per_cycle
         total = clock.remembered * settings.transitions_per_cycle
         memory = min(total, settings.ring_capacity)
@@ -118,6 +121,9 @@ class _Solved(NamedTuple):
     moment: Hashable
     state: LearnerState
     solution: Solution
+    waves: Waves | None
+    bound: float
+    """How large a value can be at all, by the rewards in the memory."""
 
 
 class Solver:
@@ -205,28 +211,36 @@ class Solver:
             mean, seen = _mean_of_pool(learned.pool), self.source.seen(member, learned.pool)
             state = state._replace(sampler=state.sampler._replace(params=mean))
         of, epsilon = self._linearisation(state, example), self.source.epsilon
+        waves = misfit.waves(np.asarray(memory.observation)) if of.waves else None
 
         def batches() -> Iterator[Rows]:
-            return features.batches_of_rows(of, state, acting, memory, epsilon)
+            return features.batches_of_rows(of, state, acting, memory, epsilon, waves)
 
-        kept = list(batches()) if 2 * of.k * len(memory.reward) <= KEPT_ROWS else None
+        numbers = 2 * (of.k + of.waves) * len(memory.reward)
+        kept = list(batches()) if numbers <= KEPT_ROWS else None
         solution = sandwich.solve(
-            lambda: batches() if kept is None else kept, of.blocks, of.k, seen=seen
+            lambda: batches() if kept is None else kept,
+            of.blocks,
+            of.k,
+            seen=seen,
+            waves=of.waves,
         )
-        return _Solved(self.source.moment, state, solution)
+        bound = sandwich.bound_of(np.asarray(memory.reward), np.asarray(memory.discount))
+        return _Solved(self.source.moment, state, solution, waves, bound)
 
     def _values_of(self, known: _Solved, observations: NDArray) -> Values:
-        _, state, solution = known
+        _, state, solution, waves, bound = known
         of = self._linearisation(state, observations[0])
 
         def block(some: NDArray) -> tuple[NDArray, NDArray]:
-            q, found = of.query(state, some)
+            q, found = of.query(state, some, waves)
             gradients = np.asarray(of.gradients(np.asarray(found)), np.float64)
             rows = gradients.reshape(-1, gradients.shape[-1])
             mean = np.asarray(q) + solution.change(rows).reshape(q.shape)
             return mean, solution.sd(rows).reshape(q.shape)
 
-        return Values(*in_blocks(block, observations))
+        mean, sd = in_blocks(block, observations)
+        return Values(np.clip(mean, -bound, bound), sd, bound=bound)
 
     def _linearisation(self, state: LearnerState, example: NDArray) -> Linearised:
         if self._linearised is None:

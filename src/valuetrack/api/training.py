@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Console
+import numpy as np
 
 from valuetrack.api.arguments import check_count
+from valuetrack.api.gauges import Gauges
 from valuetrack.api.loggers import Logger, log_progress
 from valuetrack.api.pieces import Heartbeat, run_pieces
+from valuetrack.api.playing import Stage
+from valuetrack.api.progress_bar import show_progress
+from valuetrack.api.queries import EPISODE_LIMIT
 from valuetrack.api.tensorboard import TensorBoardLogger
 from valuetrack.training.trainer import Trace, Trainer
 from valuetrack.types import NDArray
@@ -44,6 +48,8 @@ class Progress(NamedTuple):
         did, or if a given policy acts. They may differ by what exploration costs.
     evaluation
         Returns of an evaluation made now, (seeds, episodes), or ``None``.
+    epsilon, episode_length, steps_per_second
+        See :class:`~valuetrack.api.gauges.Reading`.
     """
 
     agent: AnyAgent
@@ -54,6 +60,9 @@ class Progress(NamedTuple):
     value_at_start: NDArray
     discounted_return: NDArray
     evaluation: NDArray | None
+    epsilon: float
+    episode_length: NDArray
+    steps_per_second: float
 
 
 Callback = Callable[[Progress], bool | None]
@@ -75,12 +84,22 @@ class Schedule:
     intervals_from: int | None = None
     """Their intervals are solved after every this many updates (``None`` for never), from at most
     this many transitions."""
+    keep_best: str | os.PathLike[str] | None = None
+    """Where the agent is saved whenever an evaluation is the best so far."""
+    max_episode_steps: int = EPISODE_LIMIT
+    """After how many steps an evaluation gives up on an episode."""
 
     def __post_init__(self) -> None:
         """Refuse what is no whole number of at least one."""
         check_count("report_every", self.report_every, optional=True)
         check_count("evaluate_every", self.evaluate_every, optional=True)
         check_count("evaluation_episodes", self.episodes)
+        check_count("max_episode_steps", self.max_episode_steps)
+        if self.keep_best is not None and self.evaluate_every is None:
+            raise ValueError(
+                "keep_best saves the agent of the best evaluation, and there is none: pass "
+                "evaluate_every=10_000, for instance."
+            )
         check_count("track_every", self.track_every)
         check_count("track_intervals_every", self.intervals_every, optional=True)
         check_count("track_intervals_from", self.intervals_from, optional=True)
@@ -106,6 +125,7 @@ def train(
     agent: AnyAgent,
     steps: int,
     schedule: Schedule,
+    stage: Stage,
     *,
     callback: Callback | None = None,
     heartbeat: Heartbeat | None = None,
@@ -113,10 +133,13 @@ def train(
     logger: Logger | Sequence[Logger] | None = None,
     tensorboard: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Train for this many more steps; reports come at multiples of ``report_every``."""
+    """Train for this many more steps; reports come at multiples of ``report_every``.
+
+    Evaluations are played on ``stage``.
+    """
     _check_callable(callback, "A callback is a function of the progress")
     _check_callable(heartbeat, "A heartbeat is a function without arguments")
-    trainer = agent.trainer
+    trainer, gauges = agent.trainer, Gauges(agent.trainer)
     per_cycle = trainer.settings.transitions_per_cycle
     end = trainer.clock.cycles + math.ceil(steps / per_cycle)
     report = math.ceil((schedule.report_every or math.ceil(steps / REPORTS)) / per_cycle)
@@ -126,7 +149,17 @@ def train(
 
         def tell(trace: Trace, evaluation: NDArray | None = None) -> bool | None:
             sums = (*trace.means(), *trace.beliefs())
-            progress = Progress(agent, trainer.steps, trainer.clock.updates, *sums, evaluation)
+            epsilon, length, speed = gauges.read(trace)
+            progress = Progress(
+                agent,
+                trainer.steps,
+                trainer.clock.updates,
+                *sums,
+                evaluation,
+                epsilon,
+                length,
+                speed,
+            )
             log_progress(loggers, progress)
             return None if callback is None else callback(progress)
 
@@ -135,7 +168,7 @@ def train(
             if schedule.solves_at(trainer):
                 agent.record_intervals(schedule.intervals_from)
             if evaluate and cycles % evaluate == 0:
-                evaluation = agent.evaluate(schedule.episodes, seed=cycles // evaluate)
+                evaluation = _evaluate(agent, schedule, stage, cycles // evaluate)
             elif cycles % report and cycles != end:
                 return None
             trace = trainer.take_trace()
@@ -165,6 +198,16 @@ def train(
             tell(trainer.trace)
 
 
+def _evaluate(agent: AnyAgent, schedule: Schedule, stage: Stage, seed: int) -> NDArray:
+    """Return the returns of greedy episodes; the best agent so far is saved, if that is wanted."""
+    limit = schedule.max_episode_steps
+    found = np.asarray(agent.play_on(stage, schedule.episodes, seed, limit).returns)
+    if schedule.keep_best is not None and found.mean() > agent.best_return:
+        agent.best_return = float(found.mean())
+        agent.save(schedule.keep_best)
+    return found
+
+
 @contextlib.contextmanager
 def _logging_to(
     logger: Logger | Sequence[Logger] | None, tensorboard: str | os.PathLike[str] | None
@@ -182,46 +225,6 @@ def _logging_to(
             opened.callback(board.close)
             given.append(board)
         yield given
-
-
-@contextlib.contextmanager
-def show_progress(
-    agent: AnyAgent, left: int, *, from_start: bool = False, console: Console | None = None
-) -> Iterator[Callable[[], None]]:
-    """Show a bar with the speed over all seeds and the time left; yield what moves it.
-
-    ``from_start`` counts the steps before this training as well.
-    """
-    from rich.progress import (  # noqa: PLC0415 - only when it is shown
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn(type(agent).__name__),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
-        TextColumn("{task.fields[speed]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    per_cycle = agent.trainer.settings.transitions_per_cycle
-    begin = agent.trainer.steps
-    end = begin + math.ceil(left / per_cycle) * per_cycle
-    before = 0 if from_start else begin
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("", total=end - before, completed=begin - before, speed="")
-
-        def advance() -> None:
-            speed = (bar.tasks[task].speed or 0) * len(agent.seeds)
-            told = f"{speed:,.0f} steps/s" if speed else ""
-            bar.update(task, completed=agent.trainer.steps - before, speed=told)
-
-        yield advance
 
 
 def _check_callable(function: object, what: str) -> None:

@@ -86,7 +86,7 @@ def _on_host(
     player: Player, episodes: int, seed: int, stream: int, again: int
 ) -> list[Witnesses | CutOff]:
     lanes = player.env.for_evaluation(len(player.seeds))
-    choose, limit = player._choice(player.actor.states, seed), EPISODE_LIMIT
+    choose, limit = player._choice(player.actor.states, seed, player.env), EPISODE_LIMIT
     generator = _generator(seed, stream, 0)
     starts = generator.integers(2**31, size=(episodes, lanes.count)).tolist()
     rounds = [
@@ -117,7 +117,8 @@ def _seen_on_host(
     A seed without any plays along, from its first step.
     """
     lanes, discount = player.env.for_evaluation(len(player.seeds)), player._discount
-    choose = player._choice(player.actor.states, int(generator.integers(2**31)))
+    drawn = int(generator.integers(2**31))
+    choose = player._choice(player.actor.states, drawn, player.env)
     first, again, same = [], [], []
     for episodes in rounds:
         each = [(episode, max(1, most)) for episode, most in zip(episodes, usable, strict=True)]

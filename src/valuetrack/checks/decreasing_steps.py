@@ -15,7 +15,6 @@ episodes obey a linear recursion, whatever the memory: nothing is approximated.
 Examples
 --------
 >>> import numpy as np
-import numpy.typing as npt
 >>> found = exact_errors(Setting(power=0.5), checkpoints=[10, 1000])
 >>> bool(np.all(found.square_bias[1] < found.square_bias[0]))
 True

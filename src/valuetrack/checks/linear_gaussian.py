@@ -249,6 +249,25 @@ def prototype_update(model: LinearGaussian, *, step_size: float) -> AffineMap:
     return forecast.then(_analysis(model.H, model.r, eps, R, ratio))
 
 
+def log_posterior_update(
+    model: LinearGaussian, *, step_size: float, temperature: float, friction: float = 1.0
+) -> AffineMap:
+    r"""Return one update of SGLD or SGHMC from log-densities, on (theta, v); SGLD has friction 1.
+
+    With the posterior's precision :math:`\Lambda` and mean m,
+
+    .. math:: v' = (1 - a) v + \epsilon \Lambda (m - \theta) + e, \quad
+              e \sim N(0, 2 a \epsilon \tau I), \qquad \theta' = \theta + v'.
+    """
+    law, p = posterior(model), model.H.shape[1]
+    precision, eye, zero = np.linalg.inv(law.covariance), np.eye(p), np.zeros((p, p))
+    velocity = np.hstack([-step_size * precision, (1 - friction) * eye])
+    position = velocity + np.hstack([eye, zero])
+    noise = 2 * friction * step_size * temperature * np.block([[eye, eye], [eye, eye]])
+    kick = step_size * precision @ law.mean
+    return AffineMap(np.vstack([position, velocity]), np.concatenate([kick, kick]), noise)
+
+
 def lktd_effective_variance(
     *, step_sizes: list[float], alpha: float, variance: float, ratio: float, weight: float = 1.0
 ) -> float:

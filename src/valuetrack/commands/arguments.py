@@ -57,11 +57,12 @@ def assignments(pairs: Sequence[str] | None, option: str) -> Json:
             raise ValueError(f"{option} takes key=value, for instance discount=0.9, not {pair!r}.")
         if key in found:
             raise ValueError(f"{option} sets {key} twice.")
-        found[key] = _value(text)
+        found[key] = read_value(text)
     return found
 
 
-def _value(text: str) -> object:
+def read_value(text: str) -> object:
+    """Read a value as JSON or Python writes it; anything else is plain text."""
     for read in (json.loads, ast.literal_eval):  # which takes literals and runs nothing
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             return read(text)

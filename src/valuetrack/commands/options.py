@@ -23,6 +23,10 @@ LoggerName = enum.Enum(
         "trackio": "trackio",
     },
 )
+KindName = enum.Enum(
+    "KindName",
+    {"value": "value", "credible": "credible", "prediction": "prediction", "return": "return"},
+)
 EngineName = enum.Enum("EngineName", {"local": "local", "ray": "ray", "slurm": "slurm"})
 Where = Annotated[
     EngineName, Option("--engine", help="Where units run: this machine, Ray or SLURM.")
@@ -195,6 +199,9 @@ class Train:
         int | None, Option(min=1, help="Play greedy episodes every this many steps.")
     ] = None
     episodes: Annotated[int, Option(min=1, help="Episodes of an evaluation.")] = 10
+    keep_best: Annotated[
+        bool, Option("--keep-best", help="Save the agent of the best evaluation as best.vt.")
+    ] = False
     track: Annotated[
         Path | None,
         Option(help="An .npy or .npz file of observations whose values are recorded."),
@@ -233,6 +240,8 @@ class Evaluate:
       valuetrack evaluate runs/lktd-CartPole-v1/agent.vt --episodes 20
 
       valuetrack evaluate agent.vt --env MyEnv-v1 --import my_package
+
+      valuetrack evaluate runs/dqn-FrozenLake-v1 --env-set is_slippery=False --video play.gif
     """
 
     model: Annotated[
@@ -241,6 +250,49 @@ class Evaluate:
     ]
     episodes: Annotated[int, Option(min=1, help="Episodes of each seed.")] = 10
     seed: Annotated[int, Option(min=0, max=2**31 - 1, help="Of the episodes.")] = 0
+    env: Annotated[str | None, Option(help="Another environment than the saved one.")] = None
+    env_set: Annotated[
+        list[str] | None,
+        Option(metavar="KEY=VALUE", help="Another option of the environment; may be repeated."),
+    ] = None
+    max_episode_steps: Annotated[
+        int, Option(min=1, help="After how many steps an episode is cut off.")
+    ] = 100_000
+    video: Annotated[
+        Path | None, Option(help="A .gif or .mp4 file for an episode of the first seed.")
+    ] = None
+    import_: Imports = None
+
+
+@dataclass(frozen=True)
+class Values:
+    """Print what a saved agent thinks that actions are worth, with intervals.
+
+    Examples
+    --------
+      valuetrack values runs/lktd-CartPole-v1 --observation "[0, 0.1, 0.02, -0.1]"
+
+      valuetrack values agent.vt --observations states.npy --kind credible --level 0.9
+    """
+
+    model: Annotated[
+        Path,
+        Argument(help="A file that `train` or `save` wrote, or the folder of a training."),
+    ]
+    observation: Annotated[
+        list[str] | None,
+        Option(metavar="JSON", help="As JSON or Python write it; may be repeated."),
+    ] = None
+    observations: Annotated[
+        Path | None, Option(help="An .npy or .npz file of observations, a row for each.")
+    ] = None
+    level: Annotated[float, Option(min=0.01, max=0.999, help="Of the intervals.")] = 0.95
+    kind: Annotated[KindName, Option(help="Which intervals; docs/guide.md explains them.")] = (
+        KindName.value
+    )
+    seed: Annotated[int | None, Option(help="One of the agent's seeds; its first by default.")] = (
+        None
+    )
     env: Annotated[str | None, Option(help="Another environment than the saved one.")] = None
     import_: Imports = None
 

@@ -59,20 +59,28 @@ def _run_and_report(
     choice: EngineChoice,
     console: Console,
 ) -> int:
+    if not run_and_time(folder, request.rows, choice, console):
+        return INTERRUPTED
+    if given.timing and not given.quick and request.spec.measure["kind"] == "values":
+        _measure_times(folder, request.spec, console)
+    say(console, f"Report: {write_report(folder, console)}")
+    return 0
+
+
+def run_and_time(
+    folder: RunFolder, rows: tuple[str, ...], choice: EngineChoice, console: Console
+) -> bool:
+    """Run some rows, and add the time to that of the run; say so if it was stopped."""
     started = time.monotonic()
     with stoppable() as stop:
-        finished = run_units(folder, request.rows, stop, console, choice)
+        finished = run_units(folder, rows, stop, console, choice)
     with folder.changing():
         manifest = folder.manifest()
         manifest["wall_seconds"] = manifest.get("wall_seconds", 0.0) + time.monotonic() - started
         folder.write_json(MANIFEST, manifest)
     if not finished:
         say(console, f"Stopped. The same command goes on from here; the run is in {folder.path}.")
-        return INTERRUPTED
-    if given.timing and not given.quick and request.spec.measure["kind"] == "values":
-        _measure_times(folder, request.spec, console)
-    say(console, f"Report: {write_report(folder, console)}")
-    return 0
+    return finished
 
 
 def report(given: Report, console: Console) -> None:

@@ -20,6 +20,7 @@ from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Progress
 from valuetrack.commands.arguments import Observations, assignments
 from valuetrack.commands.options import Reproduce, Train
+from valuetrack.commands.search_options import Sweep
 from valuetrack.experiments.engines import EngineChoice
 from valuetrack.experiments.maps import TrainingMaps
 from valuetrack.experiments.runner import Unit
@@ -44,7 +45,7 @@ def say(console: Console, line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def engine_choice(given: Reproduce | Train) -> EngineChoice:
+def engine_choice(given: Reproduce | Sweep | Train) -> EngineChoice:
     """Return where the units of a command run; refuse options that do not fit together."""
     return EngineChoice(
         given.engine.value,

@@ -27,7 +27,8 @@ def show_episodes(
         caption=f"Means of {played.returns.shape[1]} greedy episodes. The value is the largest Q "
         "where they begin; it is right if it agrees with the discounted return.",
     )
-    means = np.stack([part.mean(axis=1) for part in played], axis=1)
+    shown = (played.returns, played.discounted_returns, played.start_values)
+    means = np.stack([part.mean(axis=1) for part in shown], axis=1)
     for (seed, at), row in zip(diverged.items(), means, strict=True):
         note = "" if at < 0 else f"diverged at {at:,}"
         table.add_row(str(seed), *(f"{value:.2f}" for value in row), note)

@@ -15,7 +15,8 @@ from rich.console import Console
 from valuetrack.api.agent import AnyAgent
 from valuetrack.api.loggers import Logger
 from valuetrack.api.options import parse
-from valuetrack.api.training import REPORTS, show_progress
+from valuetrack.api.progress_bar import show_progress
+from valuetrack.api.training import REPORTS
 from valuetrack.commands import FAILED
 from valuetrack.commands.arguments import assignments, import_modules, read_observations
 from valuetrack.commands.loggers import chosen_loggers, opened
@@ -33,6 +34,9 @@ from valuetrack.registry import agent_type, load
 from valuetrack.training.evaluation import Episodes
 from valuetrack.types import Json
 
+BEST = "best.vt"
+"""Where a run folder has the agent of the best evaluation."""
+
 
 def train(given: Train, console: Console) -> int:
     """Train, save, and say how good the agent is; the exit code says whether a seed diverged."""
@@ -46,7 +50,13 @@ def _train(given: Train, console: Console, shown: contextlib.ExitStack) -> int:
     kind = agent_type(given.algo)
     observations = None if given.track is None else read_observations(given.track)
     path = given.out or Path("runs") / f"{kind.name}-{given.env.replace('/', '-')}"
+    if given.keep_best and given.evaluate_every is None:
+        raise ValueError(
+            "--keep-best saves the agent of the best evaluation: add --evaluate-every."
+        )
     choice = engine_choice(given)
+    if given.keep_best and choice.engine != "local":
+        raise ValueError("--keep-best is for --engine local.")
     if choice.engine != "local":
         from valuetrack.commands.train_units import train_units  # noqa: PLC0415 - and its reports
 
@@ -90,7 +100,20 @@ def evaluate(given: Evaluate, console: Console) -> None:
     """Play episodes with a saved agent."""
     import_modules(given.import_)
     agent = load(given.model / AGENT if given.model.is_dir() else given.model, given.env)
-    _show(agent, agent.play(given.episodes, seed=given.seed), console)
+    with contextlib.closing(agent):
+        if given.env_set:
+            options = agent.env.options | assignments(given.env_set, "--env-set")
+            agent.set_env(agent.env.env, env_options=options)
+        limit = given.max_episode_steps
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RuntimeWarning)
+            played = agent.play(given.episodes, seed=given.seed, max_episode_steps=limit)
+        _show(agent, played, console)
+        for warning in caught:
+            say(console, str(warning.message))
+        if given.video is not None:
+            agent.record_video(given.video, seed=given.seed, max_episode_steps=limit)
+            say(console, f"Video: {given.video}")
 
 
 def lock_existing(path: Path, held: contextlib.ExitStack) -> RunFolder | None:
@@ -239,6 +262,7 @@ def _learn(recorder: Recorder, given: Train, loggers: list[Logger]) -> None:
                     report_every=-(-given.steps // REPORTS),
                     evaluate_every=given.evaluate_every,
                     evaluation_episodes=given.episodes,
+                    keep_best=recorder.path.with_name(BEST) if given.keep_best else None,
                     logger=loggers,
                     track=None if tracked is None else tracked.observations,
                     track_every=given.track_every,

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from valuetrack import posterior
-from valuetrack.api.agent import TRACKED_TRANSITIONS, AnyAgent
+from valuetrack.api.agent import AnyAgent
+from valuetrack.api.learning import TRACKED_TRANSITIONS
 from valuetrack.envs.indoor_escape import (
     ACTION_NAMES,
     IndoorEscape,

@@ -38,6 +38,8 @@ class UnitRun:
         The class of an algorithm by its name; a study may have one of its own.
     checkpoint_seconds
         How often its state is saved; every minute by default.
+    told
+        Called with every record, when it is in the folder.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class UnitRun:
         folder: RunFolder,
         kind_of: Callable[[str], type[AnyAgent]] = agent_type,
         checkpoint_seconds: float | None = None,
+        told: Callable[[Json], object] = lambda record: None,
     ) -> None:
+        self.told = told
         self.patience = CHECKPOINT_SECONDS if checkpoint_seconds is None else checkpoint_seconds
         self.unit, self.folder, self.place = unit, folder, (unit.row, unit.name)
         row = spec.row(unit.row)
@@ -116,12 +120,14 @@ class UnitRun:
         }
         if diverged := self.agent.diverged:
             record["diverged"] = diverged
-        self.folder.append_progress(*self.place, {**record, **self.measure.look(self.looks)})
+        record |= self.measure.look(self.looks)
+        self.folder.append_progress(*self.place, record)
         frame = self.measure.map(self.looks)
         if frame is not None and self.measure.grid is not None:
             place = {"steps": trainer.steps, "updates": trainer.clock.updates}
             self.folder.append_map(*self.place, self.measure.grid, {**place, **frame})
         self.looks += 1
+        self.told(record)
 
     def _finish(self) -> None:
         """Write the tables, each with the row's name in its first column."""

@@ -273,7 +273,7 @@ def _rows(
         options = {**shared, **task["options"], **closer}
         if read.exploration_fraction is not None and taken is not None:
             options["exploration_steps"] = int(read.exploration_fraction * taken)
-        yield {**found, "options": _with_none({**options, **row.options}, fields)}
+        yield {**found, "options": with_none({**options, **row.options}, fields)}
 
 
 def _tasks(read: _Source, row: _SourceRow) -> list[tuple[str, Json]]:
@@ -298,7 +298,7 @@ def _shared_options(algorithm: str, layers: tuple[Layer, ...]) -> Json:
     return options
 
 
-def _with_none(options: Json, fields: Mapping[str, FieldInfo]) -> Json:
+def with_none(options: Json, fields: Mapping[str, FieldInfo]) -> Json:
     """Read ``"none"`` as None where an option may be None, for which TOML has no word."""
 
     def may_be_none(key: str) -> bool:

@@ -203,6 +203,11 @@ class RunFolder:
                 parts.append(read_table(path, str(info[TABLES][name]), required))
         return stack_tables(parts)
 
+    def unit_table(self, row: str, unit: str, name: str) -> Columns:
+        """Read one table of a finished unit."""
+        digest = str(self.unit_info(row, unit)[TABLES].get(name))
+        return read_table(self.unit_path(row, unit) / f"{name}.parquet", digest)
+
     # -- unfinished units -------------------------------------------------------------------------
 
     def save_checkpoint(

@@ -2,7 +2,8 @@
 
 Each experiment has a module that turns a run into a `Report`: `indoor_escape` compares it with
 the paper's tables, `control` compares algorithms, or settings of one, on control tasks,
-`honest_values` compares intervals with the truth, and `defaults` what users get without options.
+`honest_values` compares intervals with the truth, `defaults` what users get without options, and
+`sweep` the settings of a sweep of one's own, `tuning` the trials of a search.
 
 Examples
 --------
@@ -27,7 +28,7 @@ from rich.console import Console
 from valuetrack.io.atomic import write_atomically
 from valuetrack.io.manifest import Manifest
 from valuetrack.io.run_folder import RunFolder, StoreError
-from valuetrack.report import control, defaults, honest_values, indoor_escape
+from valuetrack.report import control, defaults, honest_values, indoor_escape, sweep, tuning
 from valuetrack.report.page import Report, page
 from valuetrack.report.run_data import read_manifest
 from valuetrack.report.style import Drawing, drawings
@@ -50,6 +51,8 @@ _REPORTS: Mapping[str, Callable[[RunFolder, Manifest], Report]] = {
     "lktd-forms": partial(control.make_report, claims_of=control.settings_claims),
     "honest-values": honest_values.make_report,
     "defaults": defaults.make_report,
+    "sweep": sweep.make_report,
+    "tune": tuning.make_report,
 }
 """The experiment's name -> what makes its report."""
 

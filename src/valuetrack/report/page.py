@@ -43,6 +43,8 @@ class Report:
         The run, at the end of the page.
     remarks
         What is missing from the run, one sentence each.
+    title
+        The heading of its page; by default the experiment and its preset.
     """
 
     manifest: Manifest
@@ -53,11 +55,13 @@ class Report:
     draw: Callable[[], Figures]
     facts: Facts
     remarks: Sequence[str] = ()
+    title: str | None = None
 
 
 def page(report: Report, drawings: Sequence[Drawing], hints: Sequence[str]) -> str:
     """Return a report as HTML; ``hints`` are sentences on what is missing."""
-    title = f"{report.manifest.experiment}, {report.manifest.preset} settings"
+    manifest = report.manifest
+    title = report.title or f"{manifest.experiment}, {manifest.preset} settings"
     hint = escape(" ".join(hints))
     return Template(_resource("page.html")).substitute(
         style=_resource("page.css"),

@@ -11,11 +11,13 @@ from valuetrack.samplers.guard import guarded
 from valuetrack.samplers.kova import kova
 from valuetrack.samplers.ktd import ktd
 from valuetrack.samplers.lktd import lktd, lktd_prototype
+from valuetrack.samplers.log_posterior import from_log_posterior
 from valuetrack.samplers.sghmc import sghmc
 from valuetrack.samplers.sgld import sgld
 from valuetrack.samplers.units import Estimated, Preconditioner, fixed, rmsprop
 
 __all__ = [
-    "Estimated", "Info", "Preconditioner", "Sampler", "adam", "akq", "fixed", "guarded", "kova",
-    "ktd", "lktd", "lktd_prototype", "rmsprop", "sghmc", "sgld",
+    "Estimated", "Info", "Preconditioner", "Sampler", "adam", "akq", "fixed",
+    "from_log_posterior", "guarded", "kova", "ktd", "lktd", "lktd_prototype", "rmsprop", "sghmc",
+    "sgld",
 ]  # fmt: skip

@@ -35,6 +35,7 @@ def adam(
     max_gradient_norm: float | None = None,
     epsilon: float = 1e-8,
     transform_gradient: Callable[[Params], Params] | None = None,
+    errors: Callable[[Params, Tree], Array] | None = None,
 ) -> Sampler:
     """Build an Adam optimiser with ``init``/``step`` like a sampler; the key is ignored.
 
@@ -50,6 +51,8 @@ def adam(
         What is added to the root of the second moments.
     transform_gradient
         Applied to the gradient before clipping, for instance to scale that of a shared body.
+    errors : (params, data) -> (n,)
+        How large the error of each transition is, for :class:`~valuetrack.samplers.base.Info`.
     """
     import optax  # noqa: PLC0415 - it takes a while, and the samplers do without it
 
@@ -76,7 +79,8 @@ def adam(
         # Moments that overflow make all later steps zero, and the parameters look well. They are
         # finite as long as the squares of the gradient are, whose sum clipping needs anyway.
         finite = all_finite((value, params, optax.tree.norm(gradient, squared=True)))
-        info = Info(jnp.asarray(rate_at(state.updates)), value, finite)
+        sizes = () if errors is None else errors(state.params, data)
+        info = Info(jnp.asarray(rate_at(state.updates)), value, finite, sizes)
         return AdamState(params, state.updates + 1, moments), info
 
     return Sampler(init, step)

@@ -33,6 +33,8 @@ class Info(NamedTuple):
     step_size: Array
     mean_squared_residual: Array
     finite: Array
+    errors: Tree = ()
+    """How large the error of each transition is, where a memory asks for it."""
 
 
 class Sampler(NamedTuple):

@@ -63,9 +63,10 @@ class Compiled:
         def update_once(learned: Learned, batch: Transition) -> tuple[Learned, Array]:
             done = learned.learner.sampler.updates
             key = jax.random.fold_in(state.key, done)
-            return update(
+            learned, info = update(
                 self.learner, key, learned, batch, done, thinning=self.thinning, refresh=refresh
             )
+            return learned, info.mean_squared_residual
 
         learned, residuals = jax.lax.scan(update_once, state.learned, batches)
         if refresh:  # a copy, because an update cannot take over the same memory twice

@@ -68,8 +68,8 @@ class ModelSource:
     def seen(self, index: int, pool: Pool) -> float:
         """Return how much the mean of a pool has seen, in buffers."""
         model, buffer = self.model, self.model.replay_buffer
-        if not isinstance(buffer, ReplayBuffer):
-            return 1.0
+        if not isinstance(buffer, ReplayBuffer) or getattr(buffer, "n_steps", 1) > 1:
+            return 1.0  # of n steps, the mean solves another equation than the buffer's single ones
         steps_per_update = model.num_timesteps / max(model.learner.updates, 1)
         window = int(pool.filled) * model.learner.functions.thinning * steps_per_update
         size = buffer.size() * buffer.n_envs

@@ -15,6 +15,7 @@ NAMED_BY_SB3 = {
     "discount": "SB3 calls it gamma",
     "batch_size": "it is SB3's own",
     "learning_starts": "it is SB3's own",
+    "n_step": "SB3 calls it n_steps",
     "replay_capacity": "SB3 calls it buffer_size",
     "steps_per_update": "SB3 calls it train_freq",
     "updates_per_cycle": "SB3 calls it gradient_steps",
@@ -34,6 +35,7 @@ NAMED_BY_SB3 = {
 """The options of valuetrack's agents that are not keywords here, and what replaces them."""
 ELSEWHERE = {
     **NAMED_BY_SB3,
+    "prioritised": "posterior samples count how often each transition was seen",
     "seeds": "train one model per seed, or use valuetrack's own class",
 }
 SHARES = ("gamma", "exploration_fraction", "exploration_initial_eps", "exploration_final_eps")

@@ -24,11 +24,12 @@ from valuetrack.envs.base import Environment
 from valuetrack.learner import Acted, Learner, LearnerState
 from valuetrack.measurement import discount_of
 from valuetrack.replay import DeviceRing, Layout, Rows
+from valuetrack.samplers.base import Info
 from valuetrack.training import beliefs
 from valuetrack.training.beliefs import Belief
 from valuetrack.training.trainer import Clock, Settings, Trace
 from valuetrack.training.update import Learned, start, update
-from valuetrack.types import Array, Scalar, Transition, Tree
+from valuetrack.types import Array, Batch, Scalar, Transition, Tree
 
 JaxEnvironment = Environment[Tree]
 """An environment whose states are any pytree."""
@@ -202,7 +203,8 @@ class Loop:
         )
         action = jnp.where(over, anew.action, there.action)
         went = _Running(go_on, action, belief)
-        return went, self.ring.pack(transition), after.reward, over, ended
+        ahead = jnp.where(over, 0, count) if self.settings.n_step > 1 else ()
+        return went, self.ring.pack(transition, ahead), after.reward, over, ended
 
     def _choose(self, learner: LearnerState, env: Tree, uniforms: Array, step: Array) -> Acted:
         observation = jax.vmap(self.env.observe)(env)
@@ -219,41 +221,53 @@ class Loop:
         on_policy = settings.replay_capacity is None
         newest = ring.newest(memory, writes) if on_policy else None
 
-        def update_once(carry: tuple[SeedState, Array], inputs: tuple[Array, Array]) -> Tree:
-            seed, done = carry
+        def update_once(carry: tuple[SeedState, Array, Tree], inputs: tuple[Array, Array]) -> Tree:
+            seed, done, priority = carry
             update_key, uniforms = inputs
-            batch = ring.draw(memory, uniforms, writes) if newest is None else newest
-            seed, residual = self._update(seed, done, update_key, batch)
-            return (seed, done + 1), residual
+            if settings.prioritised:
+                kept, beta = memory._replace(priority=priority), settings.importance(done)
+                batch, rows = ring.draw_prioritised(kept, uniforms, writes, beta)
+                seed, info = self._update(seed, done, update_key, batch)
+                priority = ring.renewed(priority, rows, info.errors)
+            else:
+                even = ring.draw(memory, uniforms, writes) if newest is None else newest
+                seed, info = self._update(seed, done, update_key, even)
+            return (seed, done + 1, priority), info.mean_squared_residual
 
-        # The memory does not change meanwhile, and carried through the scan it would be copied.
-        begin: Tree = (seed._replace(replay=NOTHING), clock.updates)
+        # Transitions do not change meanwhile, and carried through the scan they would be copied.
+        begin: Tree = (seed._replace(replay=NOTHING), clock.updates, memory.priority)
         if settings.updates_per_cycle == 1:
-            (seed, _), residual = update_once(begin, (key, uniforms[0]))
+            (seed, _, priority), residual = update_once(begin, (key, uniforms[0]))
         else:
             keys = jax.random.split(key, settings.updates_per_cycle)
-            (seed, _), residuals = jax.lax.scan(update_once, begin, (keys, uniforms))
+            (seed, _, priority), residuals = jax.lax.scan(update_once, begin, (keys, uniforms))
             residual = jnp.mean(residuals)
-        return seed._replace(replay=memory), residual
+        return seed._replace(replay=memory._replace(priority=priority)), residual
 
     def _update(
-        self, seed: SeedState, done: Array, key: Array, batch: Transition
-    ) -> tuple[SeedState, Array]:
+        self, seed: SeedState, done: Array, key: Array, batch: Batch
+    ) -> tuple[SeedState, Info]:
         """Update the learner, and record its tracked values; ``done`` counts the updates."""
-        learned, residual = update(
+        learned, info = update(
             self.learner, key, seed.learned, batch, done, thinning=self.settings.thinning
         )
         values = self.learner.values(jax.random.fold_in(key, 1), learned.learner, self.tracked)
         ring = jax.lax.dynamic_update_slice_in_dim(
             seed.values, values[None], done % self.room, axis=0
         )
-        return seed._replace(learned=learned, values=ring), residual
+        return seed._replace(learned=learned, values=ring), info
 
     @functools.cached_property
     def ring(self) -> DeviceRing:
         """The replay memory of one seed, as pure functions."""
         settings = self.settings
-        return DeviceRing(layout(self.env), settings.ring_capacity, settings.transitions_per_cycle)
+        return DeviceRing(
+            layout(self.env),
+            settings.ring_capacity,
+            settings.transitions_per_cycle,
+            settings.n_step,
+            settings.prioritised,
+        )
 
     @property
     def _uniforms_per_step(self) -> int:

@@ -37,11 +37,16 @@ class Episodes(NamedTuple):
     start_values
         What was expected of it: the largest legal Q-value where it began, or the value of the given
         policy.
+    lengths, cut_off
+        How many steps it took, and whether it was cut off by the evaluation's own limit; ``None``
+        where that is not known.
     """
 
     returns: Tree
     discounted_returns: Tree
     start_values: Tree
+    lengths: Tree = None
+    cut_off: Tree = None
 
 
 def greedy_choice(
@@ -75,6 +80,7 @@ class _Played(NamedTuple):
     envs: Tree
     returns: Array
     discounted: Array
+    lengths: Array
     over: Array
     step: Array
 
@@ -86,7 +92,7 @@ def evaluate_compiled(
     key: Array,
     episodes: int,
     *,
-    limit: int,
+    limit: Scalar,
     discount: Scalar,
 ) -> Episodes:
     """Play episodes in an environment written in JAX.
@@ -122,15 +128,17 @@ def evaluate_compiled(
             after.state,
             played.returns + reward,
             played.discounted + discount ** played.step.astype(float) * reward,
+            played.lengths + ~played.over,
             played.over | after.terminated | after.truncated,
             played.step + 1,
         )
 
     none = jnp.zeros(episodes)
-    nothing = _Played(start, none, none, jnp.zeros(episodes, bool), jnp.int32(0))
+    not_one = jnp.zeros(episodes, jnp.int32)
+    nothing = _Played(start, none, none, not_one, jnp.zeros(episodes, bool), jnp.int32(0))
     played = jax.lax.while_loop(goes_on, body, nothing)
     _, start_values = choose(start, draw(jnp.int32(0))[1])
-    return Episodes(played.returns, played.discounted, start_values)
+    return Episodes(played.returns, played.discounted, start_values, played.lengths, ~played.over)
 
 
 def evaluate_on_host(
@@ -141,14 +149,17 @@ def evaluate_on_host(
     *,
     limit: int,
     discount: float,
+    after_step: Callable[[int], object] = lambda finished: None,
 ) -> Episodes:
     """Play the same number of episodes in every Gymnasium lane.
 
     So short episodes do not count more often than long ones. An episode longer than ``limit``
-    steps counts with what it has by then, and what follows as another one.
+    steps counts with what it has by then, and what follows as another one. ``after_step`` is told
+    how many episodes are finished.
     """
     places = lanes.reset(seeds)
-    found = Episodes(*(np.zeros((lanes.count, episodes)) for _ in Episodes._fields))
+    numbers = (np.zeros((lanes.count, episodes)) for _ in range(3))
+    found = Episodes(*numbers, *(np.zeros((lanes.count, episodes), kind) for kind in (int, bool)))
     played = np.zeros(lanes.count, int)
     lengths = np.zeros(lanes.count, int)
     while (played < episodes).any():
@@ -160,9 +171,14 @@ def evaluate_on_host(
         reward = arrived.reward[counts]
         found.returns[counts, played[counts]] += reward
         found.discounted_returns[counts, played[counts]] += discount ** lengths[counts] * reward
+        found.lengths[counts, played[counts]] += 1
         lengths += arrived.is_transition
-        over = (arrived.terminated | arrived.truncated | (lengths >= limit)) & arrived.is_transition
+        ended = arrived.terminated | arrived.truncated
+        over = (ended | (lengths >= limit)) & arrived.is_transition
+        at_limit = over & ~ended & (played < episodes)
+        found.cut_off[at_limit, played[at_limit]] = True
         played[over & (played < episodes)] += 1
         lengths[over] = 0
         places = arrived.current
+        after_step(int(played.sum()))
     return found

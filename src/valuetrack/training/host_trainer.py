@@ -7,8 +7,7 @@ on the seed and on the number of the cycle alone, so that no generator needs to 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +17,12 @@ from valuetrack import rng
 from valuetrack.envs.gym.vectorised import Observed, StepResult, VectorisedEnvs
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
-from valuetrack.learner import Acted, Learner, LearnerState
-from valuetrack.replay import HostRing, Layout, host_transitions
+from valuetrack.learner import Acted, Learner
+from valuetrack.replay import HostRing, Layout
 from valuetrack.training import beliefs
 from valuetrack.training.beliefs import Belief
+from valuetrack.training.host_acting import Chooser, HostPolicy
+from valuetrack.training.host_collection import Collection
 from valuetrack.training.trainer import (
     LEARNED,
     TRACE,
@@ -32,28 +33,12 @@ from valuetrack.training.trainer import (
     read_trace,
 )
 from valuetrack.training.update import Learned, start, update
-from valuetrack.types import AnyArray, Array, NDArray, Params, Scalar, Transition, Tree
+from valuetrack.types import AnyArray, Array, Batch, NDArray, Transition, Tree
 
 STREAM = 0x7661_6C75_6574
 """The second word of the host generators' keys, so that no other use of a seed shares a stream."""
 CYCLES_DRAWN = 16
 """For how many cycles uniform numbers are drawn at a time: a generator takes long to make."""
-
-
-HostPolicy = Callable[[Observed, NDArray, NDArray], NDArray]
-"""A given policy: (observed, rows, uniforms) -> actions, one per environment. Only those where
-``rows`` is true matter; ``uniforms`` are ``acting_uniforms`` numbers per environment."""
-
-
-class _Acting(NamedTuple):
-    """The part of a sampler's state that acts."""
-
-    params: Params
-
-
-def _acting(state: LearnerState) -> LearnerState:
-    """Leave behind what only updates need: every array of an argument costs time."""
-    return state._replace(sampler=_Acting(state.sampler.params), target=())
 
 
 class HostTrainer(Trainer):
@@ -79,8 +64,7 @@ class HostTrainer(Trainer):
             )
         shape, dtype = tuple(envs.encoder.shape), np.dtype(envs.encoder.dtype)
         super().__init__(learner, settings, Layout(shape, dtype, envs.num_actions), seeds)
-        self.envs, self._policy = envs, policy
-        self._owner = np.arange(envs.count) // settings.environments
+        self.envs, self._everywhere = envs, np.ones(envs.count, bool)
         self._drawn, self._drawn_block = np.zeros(0, np.float32), -1
         # Split as in the compiled loop, so that a seed begins with the same parameters in both.
         keys = jax.vmap(lambda seed: jax.random.split(rng.key(seed), 3))(
@@ -91,10 +75,22 @@ class HostTrainer(Trainer):
         self._learned: list[Learned] = self._groups.start(
             begin, [(part,) for part in self._groups.split(keys[:, 1])]
         )
-        self.replay = HostRing(self.layout, len(self.seeds), settings.ring_capacity)
-        self._act = self._groups.compile(self._act_one, in_axes=(0, 0, 0, 0, None))
+        self.replay = HostRing(
+            self.layout,
+            len(self.seeds),
+            settings.ring_capacity,
+            settings.n_step,
+            settings.environments,
+            settings.prioritised,
+        )
+        self._found: tuple[NDArray, list[Tree]] | None = None
+        """The rows that the last updates drew by priority, and their errors, yet to come."""
+        self._chooser = Chooser(learner, settings, self._groups, policy)
+        self._collection = Collection(
+            self.layout, len(self.seeds), settings.steps_per_update, settings.environments
+        )
         if (observe := learner.observe) is not None:
-            self._observe = self._groups.compile(observe)
+            self._observe = self._groups.compile(observe, donate_argnums=0)
         self._compile(self._encoded(None))
         self._begin_episodes()
 
@@ -111,7 +107,7 @@ class HostTrainer(Trainer):
     def _compile(self, tracked: NDArray) -> None:
         self.tracked = tracked
         self._updates = self._groups.compile(
-            self._update_one, in_axes=(0, 0, 0, None), donate_argnums=0
+            self._update_one, in_axes=(0, 0, 0, 0, None), donate_argnums=0
         )
 
     def run(self, cycles: int) -> NDArray:
@@ -123,19 +119,26 @@ class HostTrainer(Trainer):
             for _ in range(cycles):
                 policy, batches = self._uniforms()
                 for taken, uniforms in enumerate(policy):
-                    self._step(uniforms, self.steps + taken * self.settings.environments)
+                    self._step(taken, uniforms)
                 with Uninterrupted():
-                    self._report_seen()
-                    learns = not self._warmup_left()
-                    self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
-                    self.trace = self.trace.plus(reward=self._per_seed(self._gained), cycles=1)
-                    self._gained[:] = 0.0
-                    if learns:
-                        results.append(self._update(self._batch(batches)))
+                    if (result := self._end_cycle(batches)) is not None:
+                        results.append(result)
         finally:  # also if an environment fails
             for residuals, _ in results:
                 self.trace = self.trace.plus(squared_residual=_whole(residuals), learning=1)
         return self._stack([values for _, values in results])
+
+    def _end_cycle(self, uniforms: NDArray) -> tuple[list[Array], list[Array]] | None:
+        """Remember what was collected, and learn unless it is too early."""
+        self._take_note()
+        self._collection.write(self.replay, self.settings.discount)
+        learns = not self._warmup_left()
+        self.clock = self.clock._replace(cycles=self.clock.cycles + 1)
+        self.trace = self.trace.plus(reward=self._collection.gained, cycles=1)
+        if learns:
+            return self._update(self._batch(uniforms))
+        self._report_seen()
+        return None
 
     def memory(self, index: int) -> Transition:
         """Return the transitions that a seed remembers, (n, ...); not to be changed."""
@@ -144,6 +147,7 @@ class HostTrainer(Trainer):
 
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
         """Return all that goes into a model file: everything but the environments."""
+        self._take_note()
         memory = self.replay.arrays() if replay else {}
         learned, trace = to_arrays(self.learned, LEARNED), to_arrays(self.trace, TRACE)
         return {**learned, **memory, **trace, **self.clock.arrays()}
@@ -160,6 +164,7 @@ class HostTrainer(Trainer):
         else:
             self.replay.clear()
             clock = clock._replace(emptied=clock.cycles)
+        self._found = None
         self._learned = self._groups.split(restored)
         self.clock, self.trace = clock, read_trace(arrays, self.trace)
         self._begin_episodes()
@@ -167,11 +172,12 @@ class HostTrainer(Trainer):
     def adopt(self, learned: Learned, clock: Clock) -> None:
         """Go on with what another trainer has learned; the replay memory is filled anew."""
         self._learned = self._groups.split(jax.tree.map(jnp.array, learned))
-        self.clock = clock._replace(emptied=clock.cycles)
+        self.clock, self._found = clock._replace(emptied=clock.cycles), None
         self.replay.clear()
         self._begin_episodes()
 
     def _begin_episodes(self) -> None:
+        self.replay.break_off()
         cycles, places = self.clock.cycles, range(self.settings.environments)
         starts = [
             int(np.random.SeedSequence([seed, place, cycles]).generate_state(1)[0] >> 1)
@@ -179,78 +185,71 @@ class HostTrainer(Trainer):
             for place in places
         ]
         self.observed = self.envs.reset(starts)
-        self.returns, self._gained = np.zeros((2, self.envs.count))
-        self._seen: list[tuple[NDArray, NDArray]] = []
+        self.returns = np.zeros(self.envs.count)
         generators = [self._generator(seed, cycles, start=1) for seed in self.seeds]
         count = self.learner.acting_uniforms
         uniforms = np.stack([g.random((len(places), count), np.float32) for g in generators])
-        everywhere = np.ones(self.envs.count, bool)
-        first, _ = self._choose(self.observed, everywhere, uniforms, self.steps)
+        first, _ = self._choose(self.observed, self._everywhere, uniforms, self.steps)
         self.action: NDArray = np.asarray(first.action)
         self._belief: Belief = beliefs.begun(first.value, first.follows)
         self._broken_off = False
 
-    def _step(self, uniforms: NDArray, step: int) -> None:
+    def _step(self, taken: int, uniforms: NDArray) -> None:
         """Step every environment once, remember it, and choose the next actions."""
         # The environments and what is known of them agree again at the end of this function.
         self._broken_off = True
+        step = self.steps + taken * self.settings.environments
         arrived = self.envs.step(self.action)
         over = arrived.terminated | arrived.truncated
+        ends = bool(over.any())
         # Where the next step only resets, nobody takes the action at the end of an episode.
-        acting = ~over if arrived.current is arrived.next else np.ones_like(over)
+        acting = ~over if arrived.current is arrived.next else self._everywhere
         choice, next_action = self._choose(arrived.current, acting, uniforms, step)
         last = choice
-        if over.any():
+        if ends and arrived.truncated.any():
             last, at_end = self._choose(arrived.next, arrived.truncated, uniforms, step)
             next_action = np.where(over, at_end, next_action)
-        self._remember(arrived, next_action)
-        gained = arrived.reward * arrived.is_transition
-        self.returns += gained
-        self._gained += gained
-        if over.any():
-            ended = over & arrived.is_transition
-            returns = self._per_seed(np.where(ended, self.returns, 0.0))
-            self.trace = self.trace.plus(returns=returns, episodes=self._per_seed(ended))
-            self.returns[ended] = 0.0
+        self._collection.add(taken, self.observed, self.action, arrived, next_action)
+        self.returns += arrived.reward * arrived.is_transition
+        self._belief = beliefs.paid(self._belief, arrived.reward, self.settings.discount)
         with np.errstate(over="ignore", invalid="ignore"):  # the values of a seed that diverges
-            self._believe(arrived, choice, last)
-        if self.learner.observe is not None:
-            self._seen.append((self.observed.observation, arrived.is_transition))
+            if ends:
+                self._end_episodes(arrived, over & arrived.is_transition, last)
+            self._believe(arrived, over, choice)
         self.observed, self.action = arrived.current, np.asarray(choice.action)
         self._broken_off = False
 
-    def _believe(self, arrived: StepResult, choice: Acted, last: Acted) -> None:
-        """Compare what was believed of the episodes that are over with what came of them.
+    def _end_episodes(self, arrived: StepResult, ended: NDArray, last: Acted) -> None:
+        """Sum up the episodes that are over: their returns, and what was believed of them.
 
-        ``last`` is the choice where a transition led to, ``choice`` that where the environments
-        go on.
+        ``last`` is the choice where the last transition led to.
         """
-        over = arrived.terminated | arrived.truncated
-        belief = beliefs.paid(self._belief, arrived.reward, self.settings.discount)
-        if over.any():
-            by_seed = (len(self.seeds), self.settings.environments)
-            ends = (belief, over & arrived.is_transition, arrived.truncated, last.value)
-            reshaped = jax.tree.map(lambda part: part.reshape(by_seed), ends)
-            self.trace = self.trace.plus(**beliefs.ended(*reshaped)._asdict())
+        returns = self._per_seed(np.where(ended, self.returns, 0.0))
+        by_seed = (len(self.seeds), self.settings.environments)
+        parts = (self._belief, ended, arrived.truncated, last.value)
+        sums = beliefs.ended(*jax.tree.map(lambda part: part.reshape(by_seed), parts))
+        episodes = self._per_seed(ended)
+        self.trace = self.trace.plus(returns=returns, episodes=episodes, **sums._asdict())
+        self.returns[ended] = 0.0
+
+    def _believe(self, arrived: StepResult, over: NDArray, choice: Acted) -> None:
+        """Take down what is believed of the running episodes where they go on."""
+        belief = self._belief
+        if (belief.follows > choice.follows).any():
+            belief = beliefs.chosen(belief, choice.value, choice.follows)
         # Some vector environments start an episode only with the step after an end.
-        starts = ~arrived.is_transition
-        if arrived.current is not arrived.next:
-            starts = starts | over
-        fresh = beliefs.begun(choice.value, choice.follows)
-        going_on = beliefs.chosen(belief, choice.value, choice.follows)
-        self._belief = beliefs.renewed(starts, fresh, going_on)
+        starts = ~arrived.is_transition if arrived.current is arrived.next else over
+        if starts.any():
+            fresh = beliefs.begun(choice.value, choice.follows)
+            belief = beliefs.renewed(starts, fresh, belief)
+        self._belief = belief
 
     def _report_seen(self) -> None:
-        """Tell a learner that normalises observations of those of a cycle."""
+        """Tell a learner that normalises observations of those of a cycle without updates."""
         if self.learner.observe is None:
             return
-
-        def by_seed(*steps: NDArray) -> NDArray:
-            whole = np.stack(steps, axis=1)  # (environments, steps, ...)
-            return whole.reshape(len(self.seeds), -1, *whole.shape[2:])
-
-        seen = self._groups.split(tuple(by_seed(*part) for part in zip(*self._seen, strict=True)))
-        self._seen = []
+        seen = self._groups.split(self._collection.seen)
+        self._chooser.forget()
         states = self._groups.start(
             self._observe,
             [(one.learner, *part) for one, part in zip(self._learned, seen, strict=True)],
@@ -262,41 +261,26 @@ class HostTrainer(Trainer):
         """Return sums over each seed's environments."""
         return np.asarray(values.reshape(len(self.seeds), -1).sum(axis=1))
 
-    def _remember(self, arrived: StepResult, next_action: NDArray) -> None:
-        transitions = host_transitions(
-            observation=self.observed.observation,
-            action=self.action,
-            reward=arrived.reward,
-            discount=np.where(arrived.terminated, 0.0, self.settings.discount),
-            next_observation=arrived.next.observation,
-            next_action=next_action,
-            next_mask=arrived.next.mask,
-        )
-        self.replay.write(np.flatnonzero(arrived.is_transition), self._owner, transitions)
-
     def _choose(
         self, observed: Observed, rows: NDArray, uniforms: NDArray, step: int
     ) -> tuple[Acted, NDArray]:
-        """Return the actions to take, and those that SARSA counts as the next ones.
+        """Return the actions to take, and those that SARSA counts as the next ones."""
+        return self._chooser.choose(self._learned, observed, rows, uniforms, step)
 
-        They differ where a given policy is explored around. Only those in ``rows`` matter.
-        """
-        if self._policy is not None:
-            drawn = uniforms.reshape(self.envs.count, -1)
-            own = self._policy(observed, rows, drawn)
-            taken = explored(own, observed.mask, drawn, self.settings.exploration(step))
-            unknown = np.full(len(own), np.nan, np.float32)
-            return _on_host([taken], [unknown], [np.ones(len(own), bool)]), own
-        by_seed = (len(self.seeds), self.settings.environments)
-        seen = [part.reshape(*by_seed, *part.shape[1:]) for part in observed[:2]]
-        given = self._groups.split((*seen, uniforms))
-        parts = zip(self._act, self._learned, given, strict=True)
-        chosen = [act(_acting(one.learner), *part, np.int32(step)) for act, one, part in parts]
-        choice = _on_host(*zip(*chosen, strict=True))
-        return choice, np.asarray(choice.action)
+    def _take_note(self) -> None:
+        """Renew the priorities of what the last updates drew, before their rows can change."""
+        if self._found is not None:
+            rows, errors = self._found
+            self.replay.renew(rows, _whole(errors))
+            self._found = None
 
-    def _batch(self, uniforms: NDArray) -> Transition:
+    def _batch(self, uniforms: NDArray) -> Batch:
         """Return the batches of a cycle, (seeds, updates, batch, ...)."""
+        if self.settings.prioritised:
+            beta = float(self.settings.importance(self.clock.updates))
+            weighted, rows = self.replay.draw_prioritised(uniforms, beta)
+            self._found = (rows, [])
+            return weighted
         if self.settings.replay_capacity is not None:
             return self.replay.draw(uniforms)
         newest = self.replay.newest(self.settings.transitions_per_cycle)
@@ -305,20 +289,23 @@ class HostTrainer(Trainer):
         )
         return batch
 
-    def _update(self, batch: Transition) -> tuple[list[Array], list[Array]]:
+    def _update(self, batch: Batch) -> tuple[list[Array], list[Array]]:
         """Start the updates of a cycle; nothing waits for them here.
 
         Returns the residuals and the tracked values, by group.
         """
         done = np.int32(self.clock.updates)
-        given = zip(self._learned, self._keys, self._groups.split(batch), strict=True)
-        arguments = [(*each, done) for each in given]
-        with Uninterrupted():
-            results = self._groups.start(self._updates, arguments)
-            self._learned = [learned for learned, _, _ in results]
-            updates = self.clock.updates + self.settings.updates_per_cycle
-            self.clock = self.clock._replace(updates=updates)
-        return [residual for _, residual, _ in results], [values for _, _, values in results]
+        seen = self._collection.seen if self.learner.observe is not None else ()
+        given = zip(self._learned, self._keys, *map(self._groups.split, (batch, seen)), strict=True)
+        self._chooser.forget()
+        results = self._groups.start(self._updates, [(*each, done) for each in given])
+        self._learned = [learned for learned, *_ in results]
+        if self._found is not None:
+            self._found[1].extend(errors for *_, errors in results)
+        updates = self.clock.updates + self.settings.updates_per_cycle
+        self.clock = self.clock._replace(updates=updates)
+        _, residuals, values, _ = zip(*results, strict=True)
+        return list(residuals), list(values)
 
     def _uniforms(self) -> tuple[NDArray, NDArray]:
         """Return this cycle's uniform numbers: (steps, seeds, environments, n), and for batches."""
@@ -340,53 +327,32 @@ class HostTrainer(Trainer):
             np.random.Philox(key=[seed, STREAM], counter=[0, start, number, 0])
         )
 
-    def _act_one(
-        self, state: LearnerState, observation: Array, mask: Array, uniforms: Array, step: Array
-    ) -> Acted:
-        epsilon = self.settings.exploration(step)
-        return self.learner.act(state, observation, mask, uniforms, epsilon)
-
     def _update_one(
-        self, learned: Learned, key: Array, batches: Transition, done: Array
-    ) -> tuple[Learned, Array, Array]:
-        """Make the updates of a cycle for one seed."""
+        self, learned: Learned, key: Array, batches: Batch, seen: Tree, done: Array
+    ) -> tuple[Learned, Array, Array, Tree]:
+        """Make the updates of a cycle for one seed, which has seen these observations."""
+        if self.learner.observe is not None:
+            learned = learned._replace(learner=self.learner.observe(learned.learner, *seen))
 
-        def update_once(carry: tuple[Learned, Array], batch: Transition) -> Tree:
+        def update_once(carry: tuple[Learned, Array], batch: Tree) -> Tree:
             learned, done = carry
             update_key = jax.random.fold_in(key, done)
-            learned, residual = update(
+            learned, info = update(
                 self.learner, update_key, learned, batch, done, thinning=self.settings.thinning
             )
             values_key = jax.random.fold_in(update_key, 1)
             values = self.learner.values(values_key, learned.learner, jnp.asarray(self.tracked))
-            return (learned, done + 1), (residual, values)
+            return (learned, done + 1), (info.mean_squared_residual, values, info.errors)
 
-        (learned, _), (residuals, values) = jax.lax.scan(update_once, (learned, done), batches)
-        return learned, jnp.mean(residuals), values
+        (learned, _), found = jax.lax.scan(update_once, (learned, done), batches)
+        residuals, values, errors = found
+        return learned, jnp.mean(residuals), values, errors
 
     def _stack(self, values: list[list[Array]]) -> NDArray:
         """Put the tracked values of all updates one after the other: (updates, seeds, ...)."""
         if not values or not len(self.tracked):
             return np.zeros((0, len(self.seeds)))
         return np.concatenate([np.moveaxis(_whole(parts), 0, 1) for parts in values])
-
-
-def explored(actions: NDArray, mask: NDArray, uniforms: NDArray, epsilon: Scalar) -> NDArray:
-    """Replace actions by random legal ones with probability epsilon.
-
-    Of the uniform numbers, the first says whether to explore, and the second where to.
-    """
-    taken = actions.copy()
-    for row in np.flatnonzero(uniforms[:, 0] < epsilon):
-        legal = np.flatnonzero(mask[row])
-        if len(legal):
-            taken[row] = legal[min(int(uniforms[row, 1] * len(legal)), len(legal) - 1)]
-    return taken
-
-
-def _on_host(*parts: Sequence[AnyArray]) -> Acted:
-    """Return choices of all groups in NumPy, one per environment."""
-    return Acted(*(_whole(part).reshape(-1) for part in parts))  # type: ignore[arg-type]
 
 
 def _whole(parts: Sequence[AnyArray]) -> NDArray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -25,7 +25,7 @@ from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.posterior import Pool
 from valuetrack.replay import Layout
-from valuetrack.schedules import Schedule
+from valuetrack.schedules import Schedule, constant
 from valuetrack.training.seed_groups import groups_for
 from valuetrack.training.update import Learned
 from valuetrack.types import AnyArray, Array, NDArray, Params, Transition, Tree
@@ -44,6 +44,12 @@ class Settings:
     """Epsilon as a schedule of the environment steps taken."""
     discount: float = 0.9
     """gamma."""
+    n_step: int = 1
+    """How many steps of rewards a target has; see :mod:`valuetrack.replay.n_step`."""
+    prioritised: float = 0.0
+    """alpha of a prioritised replay memory, 0 for an even one."""
+    importance: Schedule = field(default_factory=lambda: constant(1.0))
+    """beta of its weights, as a schedule of the updates made."""
     steps_per_update: int = 10
     """Environment steps between two updates, in each environment."""
     updates_per_cycle: int = 1
@@ -64,6 +70,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse settings that do not fit together."""
+        if self.prioritised and self.replay_capacity is None:
+            raise ValueError(
+                "prioritised is for a replay memory, which on-policy training has not: give a "
+                "replay_capacity."
+            )
         if self.replay_capacity is not None and self.replay_capacity % self.transitions_per_cycle:
             raise ValueError(
                 f"replay_capacity must be a multiple of the {self.transitions_per_cycle} "

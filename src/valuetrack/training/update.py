@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from valuetrack import posterior
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.posterior import Pool
-from valuetrack.types import Array, Scalar, Transition
+from valuetrack.samplers.base import Info
+from valuetrack.types import Array, Batch, Scalar
 
 
 class Learned(NamedTuple):
@@ -34,13 +35,13 @@ def update(
     learner: Learner,
     key: Array,
     learned: Learned,
-    batch: Transition,
+    batch: Batch,
     done: Scalar,
     *,
     thinning: int = 1,
     refresh: bool = True,
-) -> tuple[Learned, Array]:
-    """Make one update; return what is learned and the mean squared residual before it.
+) -> tuple[Learned, Info]:
+    """Make one update; return what is learned, and what was found before it.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def update(
         slot = (done // thinning) % pool.size
         pool = posterior.add(pool, state.sampler.params, info.step_size, slot)
     diverged = jnp.where((learned.diverged < 0) & ~info.finite, done + 1, learned.diverged)
-    return Learned(state, pool, diverged), info.mean_squared_residual
+    return Learned(state, pool, diverged), info
 
 
 def refresh_when_due(learner: Learner, state: LearnerState, done: Scalar) -> LearnerState:

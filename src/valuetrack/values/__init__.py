@@ -7,6 +7,7 @@ An agent's parameters approximately solve the temporal-difference equation
 
 :mod:`~valuetrack.values.features` says which parameters are meant and writes transitions as rows of
 that equation, :mod:`~valuetrack.values.equations` sums over them, and
-:mod:`~valuetrack.values.sandwich` solves it and says how far the solution may be off.
+:mod:`~valuetrack.values.sandwich` solves it and says how far the solution may be off, with
+:mod:`~valuetrack.values.misfit` for what the network cannot express.
 :mod:`~valuetrack.values.pooling` makes one of those of several seeds.
 """

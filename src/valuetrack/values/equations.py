@@ -3,8 +3,9 @@ r"""Sums over transitions: the temporal-difference equation and the noise in it.
 The gradients of a transition come in blocks, :math:`J_i = e_{b_i} \otimes f_i` and
 :math:`\gamma_i J'_i = g_i \otimes f'_i`. On the last layer there is one block per action, f are the
 features of a state, and g holds the discounted probabilities of the next action. If all parameters
-are meant there is one block, and f is the gradient itself. Sums over a batch are in single
-precision, those over batches in double.
+are meant there is one block, and f is the gradient itself. What is solved is summed in double
+precision: nearly parallel gradients are common, and rounding would drown the prior that tells them
+apart. Its noise is summed in single precision within a batch.
 """
 
 from __future__ import annotations
@@ -51,23 +52,23 @@ class Equations(NamedTuple):
     value: float
     """Sum of Q(s, a)^2."""
 
-    def plus(self, rows: Rows) -> Equations:
-        """Add a batch; the matrices are changed in place."""
+    def plus(self, rows: Rows, waves: int = 0) -> Equations:
+        """Add a batch, whose last columns may be waves; the matrices are changed in place."""
         blocks, k = rows.weights.shape[1], rows.now.shape[1]
         left = self.left.reshape(blocks, k, blocks, k)
         right = self.right.reshape(blocks, k)
         for b in range(blocks):
             mine = rows.block == b
-            now = rows.now[mine]
+            now = rows.now[mine].astype(np.float64)
             right[b] += now.T @ rows.delta[mine]
-            left[b, :, b] += now.T @ now
             for c in range(blocks):
-                counts = mine & (rows.weights[:, c] != 0)
-                ahead = rows.weights[counts, c, None] * rows.following[counts]
-                left[b, :, c] -= rows.now[counts].T @ ahead
+                # Where nothing follows in c, only the state itself counts, and only in b.
+                counts = slice(None) if b == c else rows.weights[mine, c] != 0
+                ahead = rows.weights[mine][counts, c, None] * rows.following[mine][counts]
+                left[b, :, c] += now[counts].T @ ((now if b == c else 0.0) - ahead)
         return self._replace(
             transitions=self.transitions + len(rows.delta),
-            gradient=self.gradient + _squares(rows.now),
+            gradient=self.gradient + _squares(rows.now[:, : k - waves]),
             delta=self.delta + _squares(rows.delta),
             value=self.value + _squares(rows.value),
         )
@@ -102,13 +103,12 @@ def without_itself(rows: Rows, delta: Floats, inverse: Floats) -> Floats:
     leverage = np.zeros(len(delta), np.float32)
     for b in range(blocks):
         mine = np.flatnonzero(rows.block == b)
-        now = rows.now[mine]
-        leverage[mine] += np.sum(now * (now @ parts[b, :, b].T), axis=1)
         for c in range(blocks):
-            counts = rows.weights[mine, c] != 0
-            some, of_now = mine[counts], now[counts] @ parts[c, :, b].T
-            ahead = rows.weights[some, c, None] * rows.following[some]
-            leverage[some] -= np.sum(ahead * of_now, axis=1)
+            # Where nothing follows in c, only the state itself counts, and only in b.
+            some = mine if b == c else mine[rows.weights[mine, c] != 0]
+            now, ahead = rows.now[some], rows.weights[some, c, None] * rows.following[some]
+            change = now - ahead if b == c else -ahead
+            leverage[some] += np.sum(change * (now @ parts[c, :, b].T), axis=1)
     return np.asarray(delta / np.maximum(1 - leverage, LEAST_REST))
 
 

@@ -8,6 +8,7 @@ learner's own ``values``: whatever it does to observations and outputs is differ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -20,6 +21,7 @@ from valuetrack.networks import parameter_count
 from valuetrack.policies import action_probabilities
 from valuetrack.types import AnyArray, Array, Floats, NDArray, Params, Scalar, Transition, Tree
 from valuetrack.values.equations import Rows
+from valuetrack.values.misfit import COUNT, Waves
 
 MOST_PARAMETERS = 2_000
 """Up to how many parameters all of them are meant."""
@@ -33,6 +35,8 @@ products wait for each other, so that many small products take long."""
 
 ValuesOf = Callable[[LearnerState, Params, AnyArray], Array]
 """(state, parameters in place of its own, one observation) -> (actions,)."""
+Layer = dict[str, Array]
+"""Weights and biases."""
 Follow = Callable[[LearnerState, Transition, Scalar], Array]
 """(acting state, transitions, epsilon) -> the probabilities of the next actions."""
 
@@ -43,12 +47,14 @@ class Linearised(NamedTuple):
     blocks: int
     k: int
     """How many blocks of parameters there are, and how many in each."""
-    rows: Callable[[LearnerState, LearnerState, Transition, Scalar], Tree]
-    """(state, acting state, transitions, epsilon) -> rows. The acting state chooses the next
-    action."""
-    query: Callable[[LearnerState, AnyArray], tuple[Array, Array]]
-    """(state, observations) -> values (n, actions) and their f: (n, k) on the last layer,
+    rows: Callable[[LearnerState, LearnerState, Transition, Scalar, Waves | None], Tree]
+    """(state, acting state, transitions, epsilon, waves) -> rows. The acting state chooses the
+    next action."""
+    query: Callable[[LearnerState, AnyArray, Waves | None], tuple[Array, Array]]
+    """(state, observations, waves) -> values (n, actions) and their f: (n, k) on the last layer,
     (n, actions, k) if all parameters are meant."""
+    waves: int = 0
+    """How many columns follow on those of k if waves are given: a misfit of every action."""
 
     def gradients(self, found: Floats) -> Floats:
         """Return J of all actions, (n, actions, p), from the f that ``query`` found."""
@@ -102,7 +108,13 @@ def _of_all(state: LearnerState, values: ValuesOf, follow: Follow, actions: int)
         theta, _ = ravel_pytree(state.sampler.params)
         return lambda theta: values(state, unravel(theta), seen), theta
 
-    def rows(state: LearnerState, acting: LearnerState, t: Transition, epsilon: Scalar) -> Rows:
+    def rows(
+        state: LearnerState,
+        acting: LearnerState,
+        t: Transition,
+        epsilon: Scalar,
+        waves: Waves | None = None,
+    ) -> Rows:
         def mean(seen: AnyArray, weights: Array) -> tuple[Array, Array]:
             of_theta, theta = at(state, seen)
             return jax.value_and_grad(lambda theta: weights @ of_theta(theta))(theta)
@@ -112,23 +124,35 @@ def _of_all(state: LearnerState, values: ValuesOf, follow: Follow, actions: int)
         value, now = jax.vmap(mean)(t.observation, taken)
         ahead, following = jax.vmap(mean)(t.next_observation, chances)
         delta = t.reward + t.discount * ahead - value
+        if waves is not None:
+            now = jnp.concatenate([now, waves.of(t.observation, taken)], axis=1)
+            following = jnp.concatenate([following, waves.of(t.next_observation, chances)], axis=1)
         return Rows(jnp.zeros_like(t.action), now, following, t.discount[:, None], delta, value)
 
-    def query(state: LearnerState, observations: AnyArray) -> tuple[Array, Array]:
+    def query(
+        state: LearnerState, observations: AnyArray, waves: Waves | None = None
+    ) -> tuple[Array, Array]:
         def one(seen: AnyArray) -> tuple[Array, Array]:
             of_theta, theta = at(state, seen)
             return of_theta(theta), jax.jacrev(of_theta)(theta)
 
-        return jax.vmap(one)(observations)
+        q, gradients = jax.vmap(one)(observations)
+        if waves is not None:
+            every = jnp.tile(jnp.eye(actions), (len(q), 1))
+            misfit = waves.of(jnp.repeat(observations, actions, axis=0), every)
+            gradients = jnp.concatenate([gradients, misfit.reshape(*q.shape, -1)], axis=2)
+        return q, gradients
 
-    return Linearised(1, flat.size, jax.jit(rows), jax.jit(query))
+    return Linearised(1, flat.size, jax.jit(rows), jax.jit(query), actions * COUNT)
 
 
 def _of_last_layer(
     state: LearnerState, values: ValuesOf, follow: Follow, actions: int, example: NDArray
 ) -> Linearised:
-    path, layer = last_layer(state.sampler.params)
-    k = layer["w"].shape[0] + 1
+    path, head = last_layer(state.sampler.params)
+    layers, structure = jax.tree.flatten(head, is_leaf=_is_layer)
+    # A dueling head has two layers, of which an action moves both; their biases are one feature.
+    k = sum(layer["w"].shape[0] for layer in layers) + 1
     if actions * k > LARGEST_SYSTEM:
         raise ValueError(
             f"The last layer has {k:,} parameters per action, and {actions} times as many are more "
@@ -136,31 +160,48 @@ def _of_last_layer(
             "last of the `hidden` layers smaller."
         )
 
-    def with_layer(state: LearnerState, weights: Array, bias: Array, seen: AnyArray) -> Array:
-        changed = _replaced(state.sampler.params, path, {"w": weights, "b": bias})
-        return values(state, changed, seen)
+    def with_layers(state: LearnerState, changed: list[Layer], seen: AnyArray) -> Array:
+        head = jax.tree.unflatten(structure, changed)
+        return values(state, _replaced(state.sampler.params, path, head), seen)
+
+    def with_bias(i: int, bias: Array) -> Array:
+        changed = [*layers[:i], {**layers[i], "b": bias}, *layers[i + 1 :]]
+        return with_layers(state, changed, example)[0]
 
     # Heads and quantiles are averaged into values, so that an action has several columns of the
     # layer. Moved together along `column`, those of the first move its value as one would.
-    share = jax.jacrev(lambda bias: with_layer(state, layer["w"], bias, example)[0])(layer["b"])
-    column = share / jnp.sum(share**2)
+    shares = [jax.jacrev(partial(with_bias, i))(layer["b"]) for i, layer in enumerate(layers)]
+    columns = [share / jnp.sum(share**2) for share in shares]
 
     def features(state: LearnerState, seen: Array) -> tuple[Array, Array]:
         """Return all values, and the derivative of the first by its weights and bias."""
-        own = last_layer(state.sampler.params)[1]
+        own = jax.tree.leaves(last_layer(state.sampler.params)[1], is_leaf=_is_layer)
 
-        def first(shift: Array) -> tuple[Array, Array]:
-            weights = own["w"] + shift[:-1, None] * column
-            q = with_layer(state, weights, own["b"] + shift[-1] * column, seen)
+        def first(shifts: list[Array]) -> tuple[Array, Array]:
+            moved = [
+                {"w": layer["w"] + shift[:-1, None] * column, "b": layer["b"] + shift[-1] * column}
+                for layer, shift, column in zip(own, shifts, columns, strict=True)
+            ]
+            q = with_layers(state, moved, seen)
             return q[0], q
 
-        gradient, q = jax.grad(first, has_aux=True)(jnp.zeros(k, column.dtype))
-        return q, gradient
+        still = [jnp.zeros(layer["w"].shape[0] + 1, layer["w"].dtype) for layer in own]
+        gradients, q = jax.grad(first, has_aux=True)(still)
+        *others, last = gradients
+        return q, jnp.concatenate([*(one[:-1] for one in others), last]) if others else last
 
-    def query(state: LearnerState, observations: AnyArray) -> tuple[Array, Array]:
+    def query(
+        state: LearnerState, observations: AnyArray, waves: Waves | None = None
+    ) -> tuple[Array, Array]:
         return jax.vmap(lambda seen: features(state, seen))(observations)
 
-    def rows(state: LearnerState, acting: LearnerState, t: Transition, epsilon: Scalar) -> Rows:
+    def rows(
+        state: LearnerState,
+        acting: LearnerState,
+        t: Transition,
+        epsilon: Scalar,
+        waves: Waves | None = None,
+    ) -> Rows:
         chances = follow(acting, t, epsilon)
         q, now = query(state, t.observation)
         ahead, following = query(state, t.next_observation)
@@ -178,6 +219,7 @@ def batches_of_rows(
     acting: LearnerState,
     memory: Transition,
     epsilon: float = 0.0,
+    waves: Waves | None = None,
 ) -> Iterator[Rows]:
     """Yield the rows of all transitions, some at a time, in NumPy."""
 
@@ -186,7 +228,7 @@ def batches_of_rows(
         count = len(some.reward)
         # The last batch is filled up with copies, so that one program serves all.
         whole = jax.tree.map(lambda leaf: leaf[np.arange(BATCH) % count], some)
-        return Rows(*(np.asarray(p)[:count] for p in of.rows(state, acting, whole, epsilon)))
+        return Rows(*(np.asarray(p)[:count] for p in of.rows(state, acting, whole, epsilon, waves)))
 
     size = len(memory.reward)
     for first in range(0, size, BATCH * TOGETHER):
@@ -194,8 +236,8 @@ def batches_of_rows(
         yield Rows(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def last_layer(params: Params) -> tuple[tuple[str, ...], dict[str, Array]]:
-    """Return the last layer, and under which names it lies.
+def last_layer(params: Params) -> tuple[tuple[str, ...], Tree]:
+    """Return the last layer, or the two of a dueling head, and under which names it lies.
 
     Raises
     ------
@@ -211,7 +253,8 @@ def last_layer(params: Params) -> tuple[tuple[str, ...], dict[str, Array]]:
     path: tuple[str, ...] = ()
     while isinstance(params, dict) and "head" in params:
         path, params = (*path, "head"), params["head"]
-    if not (isinstance(params, dict) and {"w", "b"} == params.keys()):
+    is_dueling = isinstance(params, dict) and {"value", "advantage"} == params.keys()
+    if not all(map(_is_layer, params.values() if is_dueling else [params])):
         raise ValueError(
             f"A network of more than {MOST_PARAMETERS:,} parameters needs a last layer called "
             "'head', with weights 'w' and biases 'b', for intervals for the value."
@@ -219,7 +262,11 @@ def last_layer(params: Params) -> tuple[tuple[str, ...], dict[str, Array]]:
     return path, params
 
 
-def _replaced(params: Params, path: tuple[str, ...], layer: dict[str, Array]) -> Params:
+def _is_layer(params: Params) -> bool:
+    return isinstance(params, dict) and {"w", "b"} == params.keys()
+
+
+def _replaced(params: Params, path: tuple[str, ...], layer: Tree) -> Params:
     if not path:
         return layer
     return {**params, path[0]: _replaced(params[path[0]], path[1:], layer)}

@@ -54,6 +54,7 @@ from scipy import linalg, special
 
 from valuetrack.posterior import Interval
 from valuetrack.types import Floats
+from valuetrack.values import misfit
 from valuetrack.values.equations import (
     Equations,
     Rows,
@@ -75,6 +76,8 @@ PROBED = 500
 
 Factors = tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]
 """A matrix as LU."""
+Batches = Callable[[], Iterable[Rows]]
+"""Returns the transitions from the first to the last, in batches."""
 
 
 class Values(NamedTuple):
@@ -84,9 +87,13 @@ class Values(NamedTuple):
     sd: Floats
     df: float = math.inf
     """Degrees of freedom of the standard errors, for Student's t; infinite for a normal law."""
+    bound: float = math.inf
+    """How large a value can be at all, in size."""
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return mean -+ t sd, with t the quantile of Student's law, or of the normal one.
+
+        What no value can be is left out.
 
         Examples
         --------
@@ -97,11 +104,30 @@ class Values(NamedTuple):
         if not 0 < level < 1:
             raise ValueError(f"The level of an interval lies between 0 and 1; {level} does not.")
         half = float(special.stdtrit(self.df, (1 + level) / 2)) * self.sd
-        return Interval(self.mean - half, self.mean + half)
+        low, high = self.mean - half, self.mean + half
+        return Interval(*(np.clip(end, -self.bound, self.bound) for end in (low, high)))
 
     def at(self, where: Any) -> Values:
         """Return some of the values, by an index of their arrays."""
-        return Values(self.mean[where], self.sd[where], self.df)
+        return self._replace(mean=self.mean[where], sd=self.sd[where])
+
+
+def bound_of(rewards: Floats, discounts: Floats) -> float:
+    r"""Return how large a value can be with rewards and discounts such as these.
+
+    .. math:: |Q| \le \frac{\max |r|}{1 - \max \gamma}
+
+    As long as there was no reward, or where nothing is discounted, nothing is known.
+
+    Examples
+    --------
+    >>> round(bound_of(np.ones(3), np.array([0.99, 0.99, 0.0])))
+    100
+    >>> bound_of(np.zeros(3), np.full(3, 0.99)), bound_of(np.ones(3), np.ones(3))
+    (inf, inf)
+    """
+    reward, discount = (float(np.max(np.abs(part), initial=0.0)) for part in (rewards, discounts))
+    return reward / (1 - discount) if reward > 0 and discount < 1 else math.inf
 
 
 class Solution(NamedTuple):
@@ -115,6 +141,10 @@ class Solution(NamedTuple):
     """A as LU."""
     noise: Floats
     """B, (blocks, k, k), times what the covariance is of V."""
+    waves: int = 0
+    """How many of the columns are waves (:mod:`~valuetrack.values.misfit`)."""
+    amplitude: float = 0.0
+    """By what they are multiplied; without a misfit they are left out."""
 
     def covariance(self) -> Floats:
         """Return V, (p, p)."""
@@ -123,25 +153,35 @@ class Solution(NamedTuple):
 
     def change(self, gradients: Floats) -> Floats:
         """Return how far values of these gradients, (n, p), move, to first order."""
-        return np.asarray(gradients @ self.step)
+        return np.asarray(scaled(gradients, self.waves, self.amplitude) @ self.step)
 
     def sd(self, gradients: Floats) -> Floats:
         r"""Return :math:`\sqrt{J^\top V J}` for gradients (n, p)."""
-        blocks, k, _ = self.noise.shape
-        x = linalg.lu_solve(self.factors, gradients.T, trans=1, check_finite=False)
-        x = x.reshape(blocks, k, -1)
+        x = self._solved(scaled(gradients, self.waves, self.amplitude))
         variance = np.sum(x * np.matmul(self.noise, x), axis=(0, 1))
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
+    def _solved(self, gradients: Floats) -> Floats:
+        """Return A^-T J, (blocks, k, n)."""
+        blocks, k, _ = self.noise.shape
+        x = linalg.lu_solve(self.factors, gradients.T, trans=1, check_finite=False)
+        return np.asarray(x.reshape(blocks, k, -1))
+
+    def among(self, gradients: Floats) -> Floats:
+        r"""Return :math:`J V J^\top`, (n, n), for gradients whose waves have their amplitude."""
+        x = self._solved(gradients)
+        return np.asarray(np.einsum("bkn,bkm->nm", x, np.matmul(self.noise, x), optimize=True))
+
 
 def solve(
-    batches: Callable[[], Iterable[Rows]],
+    batches: Batches,
     blocks: int,
     k: int,
     prior_variance: float | None = None,
     seen: float = 1.0,
+    waves: int = 0,
 ) -> Solution:
-    r"""Solve the equation over all transitions, which are gone through twice.
+    r"""Solve the equation over all transitions, which are gone through several times.
 
     Parameters
     ----------
@@ -156,6 +196,8 @@ def solve(
         solution. With a given one it is that of the present values.
     seen
         w, from how many times as many transitions the present values were learned.
+    waves
+        How many columns follow on the k of the only block: waves for a misfit.
 
     Examples
     --------
@@ -168,27 +210,98 @@ def solve(
     >>> solution.change(np.ones((1, 1))).round(3), solution.sd(np.ones((1, 1))).round(3)
     (array([2.]), array([0.471]))
     """
-    sums, probes = empty(blocks, k), list[Rows]()
+    sums, probes = empty(blocks, k + waves), list[Rows]()
     for rows in batches():
-        sums = sums.plus(rows)
+        sums = sums.plus(rows, waves)
         probes.append(some_of(rows, PROBED))
     probed = some_of(Rows(*map(np.concatenate, zip(*probes, strict=True))), PROBED)
-    gradients = gradients_of(probed)
-    noise_variance, ridge = weight_of_prior(sums, prior_variance)
+    amplitude = 0.0
+    found = _solved(sums, probed, waves, amplitude, seen, prior_variance)
+    if waves:
+        nu2 = misfit.variance(_moments(batches, waves, found))
+        amplitude = math.sqrt(nu2 / found.prior_variance)
+        found = _solved(sums, probed, waves, amplitude, seen, found.prior_variance, found.noise)
+    spread = np.tile(np.eye(found.step.size // blocks), (blocks, 1, 1))
+    spread *= found.noise**2 / found.prior_variance / seen
+    for rows in batches():
+        own = _columns(rows, waves, amplitude)
+        add_noise(spread, own, without_itself(own, after_step(own, found.step), found.inverse))
+    solution = Solution(found.step, 1.0, found.factors, spread, waves, amplitude)
+    share = share_of_step(solution, gradients_of(_columns(probed, waves, amplitude)), seen)
+    scale = 1 / seen + (1 - 1 / seen) * share
+    return solution._replace(step=share * found.step, share=share, noise=scale * spread)
+
+
+class _Found(NamedTuple):
+    """The memory's own solution."""
+
+    step: Floats
+    factors: Factors
+    inverse: Floats
+    """Of A, in single precision."""
+    noise: float
+    """sigma^2."""
+    prior_variance: float
+    """tau^2."""
+
+
+def _solved(
+    sums: Equations,
+    probed: Rows,
+    waves: int,
+    amplitude: float,
+    seen: float,
+    prior_variance: float | None,
+    noise: float | None = None,
+) -> _Found:
+    """Solve the equation of the memory, with waves or, if they have no amplitude, without."""
+    left = scaled(scaled(sums.left, waves, amplitude).T, waves, amplitude).T
+    right = scaled(sums.right[None], waves, amplitude)[0]
+    sums = sums._replace(left=left, right=right)
+    if noise is None or prior_variance is None:
+        noise, ridge = weight_of_prior(sums, prior_variance)
+    else:
+        ridge = noise / prior_variance
     factors, step = _factorised(sums, ridge / seen)
     if prior_variance is None:
         # Once more, with the noise that is left and values as large as they come out: the present
         # ones may be far from both.
-        solved = _solved_sums(sums, probed, gradients @ step, after_step(probed, step))
-        noise_variance, ridge = weight_of_prior(solved, None)
+        own = _columns(probed, waves, amplitude)
+        solved = _solved_sums(sums, own, gradients_of(own) @ step, after_step(own, step))
+        noise, ridge = weight_of_prior(solved, None)
         factors, step = _factorised(sums, ridge / seen)
-    noise = (noise_variance * ridge / seen) * np.tile(np.eye(k), (blocks, 1, 1))
     inverse = linalg.lu_solve(factors, np.eye(len(step)), check_finite=False).astype(np.float32)
+    return _Found(step, factors, inverse, noise, noise / ridge)
+
+
+def _moments(batches: Batches, waves: int, found: _Found) -> misfit.Moments:
+    """Return the moments of the temporal differences that a solution without waves leaves."""
+    moments = misfit.nothing(waves)
     for rows in batches():
-        add_noise(noise, rows, without_itself(rows, after_step(rows, step), inverse))
-    share = share_of_step(Solution(step, 1.0, factors, noise), gradients, seen)
-    scale = 1 / seen + (1 - 1 / seen) * share
-    return Solution(share * step, share, factors, scale * noise)
+        own = _columns(rows, waves, 0.0)
+        delta = after_step(own, found.step)
+        alone = without_itself(own, delta, found.inverse)
+        moments = moments.plus(rows.now[:, -waves:], delta, alone, rows.weights)
+    return moments
+
+
+def _columns(rows: Rows, waves: int, amplitude: float) -> Rows:
+    """Return rows whose waves have their amplitude."""
+    if not waves:
+        return rows
+    now, following = (scaled(part, waves, amplitude) for part in (rows.now, rows.following))
+    return rows._replace(now=now, following=following)
+
+
+def scaled(gradients: Floats, waves: int, amplitude: float) -> Floats:
+    """Return gradients with their last columns times an amplitude, and without them if it is 0."""
+    if not waves:
+        return gradients
+    if not amplitude:
+        return gradients[:, :-waves]
+    factors = np.ones(gradients.shape[1], gradients.dtype)
+    factors[factors.size - waves :] = amplitude
+    return np.asarray(gradients * factors)
 
 
 def _solved_sums(sums: Equations, probed: Rows, change: Floats, delta: Floats) -> Equations:
@@ -212,20 +325,28 @@ def _factorised(sums: Equations, ridge: float) -> tuple[Factors, Floats]:
 
 
 def share_of_step(whole: Solution, gradients: Floats, seen: float) -> float:
-    r"""Return s, the share of the step that is taken: :math:`\max(0, 1 - 1 / \overline{z^2})`.
+    r"""Return s, the share of the step that is taken, by the estimate of James and Stein.
 
-    z is the change of a value by the whole step over the sd of its noise. A mean that has arrived
-    has :math:`\overline{z^2} = 1` on average; one that is off by as much again as the noise, 2.
-    That is the estimate of James and Stein, for a bias that is distributed like the noise.
+    .. math:: s = \max\left(0, 1 - \frac{1 - 2 / d}{\overline{z^2}}\right),
+
+    where z is the change of a value by the whole step over the sd of its noise. A mean that has
+    arrived has :math:`\overline{z^2} = 1` on average; one that is off by as much again as the
+    noise, 2. Values of different states move together: their z count as d independent ones,
+    :math:`d = n^2 / \sum_{ij} \rho_{ij}^2` with the correlations :math:`\rho` of their noise.
+    Whether two or fewer have arrived cannot be told, and the whole step is taken.
     """
     if seen <= 1:
         return 1.0
-    sd = whole.sd(gradients)
-    change = whole.change(gradients)[sd > 0]
-    noise = math.sqrt(1 - 1 / seen) * sd[sd > 0]
-    if not np.any(change):
+    change = np.asarray(gradients @ whole.step)
+    covariance = whole.among(gradients)
+    sd = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    some = sd > 0
+    if not np.any(change[some]):
         return 0.0
-    return float(np.clip(1 - 1 / np.mean((change / noise) ** 2), 0.0, 1.0))
+    sd, correlation = sd[some], covariance[np.ix_(some, some)] / np.outer(sd[some], sd[some])
+    independent = len(sd) ** 2 / float(np.sum(correlation**2))
+    z2 = float(np.mean((change[some] / sd) ** 2)) / (1 - 1 / seen)
+    return float(np.clip(1 - max(1 - 2 / independent, 0.0) / z2, 0.0, 1.0))
 
 
 def weight_of_prior(sums: Equations, prior_variance: float | None) -> tuple[float, float]:

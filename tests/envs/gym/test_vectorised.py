@@ -166,7 +166,7 @@ def test_a_reset_forgets_that_an_episode_was_over():
 
 def test_actions_are_counted_from_the_start_of_their_space():
     for envs in (SequentialEnvs([Counter()]), vector(Counter, AutoresetMode.SAME_STEP, 1)):
-        assert (envs.num_actions, envs.first_action) == (3, 5)
+        assert (envs.num_actions, envs.actions.first) == (3, 5)
         at = envs.reset([0]).observation[0, 0]
         assert envs.step(np.array([2])).next.observation[0, 0] == at + 3
 

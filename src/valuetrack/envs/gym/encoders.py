@@ -89,6 +89,15 @@ class ArrayEncoder(Encoder):
     given: DType
     channels_first: bool = False
 
+    def encode(self, observation: object) -> NDArray:
+        """Encode one observation; most are arrays of single precision, which are just copied."""
+        is_array = type(observation) is np.ndarray and observation.dtype == FLOAT32
+        if is_array and self.given == FLOAT32 and not self.is_image:
+            array: NDArray = observation  # type: ignore[assignment]
+            if array.shape == self.source and np.isfinite(copy := array.flatten()).all():
+                return copy
+        return self._encode(observation, ())
+
     def _encode(self, observation: object, lead: Shape) -> NDArray:
         array = _numbers(observation, lead + self.source, self.name)
         if self.channels_first:
@@ -105,6 +114,16 @@ class OneHotEncoder(Encoder):
 
     sizes: Shape
     starts: Shape
+
+    def encode(self, observation: object) -> NDArray:
+        """Encode one observation; nearly all are a single number."""
+        if isinstance(observation, int | np.integer) and self.source == ():
+            place = int(observation) - self.starts[0]
+            if 0 <= place < self.sizes[0]:
+                hot = np.zeros(self.shape, FLOAT32)
+                hot[place] = 1
+                return hot
+        return self._encode(observation, ())
 
     def _encode(self, observation: object, lead: Shape) -> NDArray:
         array = _numbers(observation, lead + self.source, self.name, kinds="biu")

@@ -69,6 +69,34 @@ def bounds(space: Space) -> Floats:
     return _vector_bounds(space)
 
 
+def factors(space: Space) -> Floats:
+    """Return what brings one-hot vectors to the mean square 1, and 1 elsewhere, as encoded.
+
+    Examples
+    --------
+    >>> from gymnasium.spaces import Box, Dict, Discrete
+    >>> factors(Dict({"at": Discrete(4), "speed": Box(-3, 3, (1,))}))
+    array([2., 2., 2., 2., 1.])
+    """
+    image = _image_encoder(space)
+    return np.ones(image.shape) if image is not None else _vector_factors(space)
+
+
+def _vector_factors(space: Space) -> Floats:
+    match space:
+        case spaces.Discrete():
+            sizes = np.array([space.n])
+        case spaces.MultiDiscrete():
+            sizes = space.nvec.ravel()
+        case spaces.Dict() | spaces.Tuple():
+            inside = space.spaces
+            parts = inside.values() if isinstance(inside, Mapping) else inside
+            return np.concatenate([_vector_factors(part) for part in parts])
+        case _:
+            return np.ones(_vector_encoder(space, ()).shape)
+    return np.repeat(np.sqrt(sizes), sizes)
+
+
 def _vector_bounds(space: Space) -> Floats:
     match space:
         case spaces.Box() if space.dtype == UINT8 and len(space.shape) == 3:

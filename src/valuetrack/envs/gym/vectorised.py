@@ -17,7 +17,7 @@ is over: ``next`` is its last observation, ``current`` the first of the new one.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -25,7 +25,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from valuetrack.envs.gym import guards
-from valuetrack.envs.gym.spaces import action_count, action_mask, action_offset, bounds, encoder
+from valuetrack.envs.gym.actions import Actions
+from valuetrack.envs.gym.spaces import action_mask, bounds, encoder, factors
 from valuetrack.types import Bools, Floats, NDArray
 
 Info = Mapping[str, Any]
@@ -72,21 +73,31 @@ class VectorisedEnvs(abc.ABC):
     ----------
     count
         How many there are.
-    encoder, bounds
-        How their observations become arrays, and the lowest and highest of these, (2, *shape).
+    observation_space, action_space
+        Gymnasium's spaces of a single one.
+    encoder, bounds, factors
+        How their observations become arrays, the lowest and highest of these, (2, *shape), and what
+        brings one-hot vectors to the scale of other numbers.
     num_actions
         How many actions each has; ours are 0, ..., ``num_actions`` - 1.
-    first_action
-        The environments' own number for our action 0.
+    actions
+        How ours become theirs.
     """
 
     def __init__(self, env: guards.GymEnv, count: int, prefix: str = "") -> None:
         self.count = count
-        space = guards.get_space(env, f"{prefix}observation_space")
-        self.encoder, self.bounds = encoder(space), bounds(space)
-        choices = guards.get_space(env, f"{prefix}action_space")
-        self.num_actions, self.first_action = action_count(choices), action_offset(choices)
+        self.observation_space = space = guards.get_space(env, f"{prefix}observation_space")
+        self.encoder, self.bounds, self.factors = encoder(space), bounds(space), factors(space)
+        self.action_space = choices = guards.get_space(env, f"{prefix}action_space")
+        self.actions = Actions.of(choices)
+        self.num_actions = self.actions.count
+        self._steps = 0
+        """How many steps each has taken, for messages."""
         self._nowhere = np.zeros(count, bool)
+        self._everywhere = np.ones(count, bool)
+        self._all_legal = np.ones((count, self.num_actions), bool)
+        for shared in (self._nowhere, self._everywhere, self._all_legal):
+            shared.flags.writeable = False
 
     @abc.abstractmethod
     def reset(self, seeds: Sequence[int]) -> Observed:
@@ -105,11 +116,21 @@ class VectorisedEnvs(abc.ABC):
         del index, seed
         return False
 
-    def _masks(self, infos: Iterable[tuple[int, Info]], terminal: Bools) -> Bools:
+    def _misfit(self, env: guards.GymEnv, error: ValueError) -> ValueError:
+        """Return the error about what an environment returned, with its name and the step."""
+        where = f"step {self._steps:,}" if self._steps else "reset"
+        text = str(error)
+        text = text[0].lower() + text[1:] if text.startswith("The ") else text
+        return ValueError(f"What {guards.name_of(env)} returned in {where} is wrong: {text}")
+
+    def _masks(self, infos: Sequence[tuple[int, Info]], terminal: Bools) -> Bools:
         """Return all masks, given the infos that hold one; elsewhere every action is legal."""
-        masks = np.ones((self.count, self.num_actions), bool)
+        if not infos:
+            return self._all_legal
+        masks = self._all_legal.copy()
         for i, info in infos:
-            legal = action_mask(info, self.num_actions, terminal=bool(terminal[i]))
+            flat = {"action_mask": self.actions.flat_mask(info["action_mask"])}
+            legal = action_mask(flat, self.num_actions, terminal=bool(terminal[i]))
             masks[i] = True if legal is None else legal
         return masks
 
@@ -141,26 +162,27 @@ class SequentialEnvs(VectorisedEnvs):
         """Take an action in every environment; where an episode ends, start the next."""
         after: list[Seen] = []
         now: list[Seen] = []
-        reward = np.zeros(self.count)
+        any_over = False
+        self._steps += 1
+        reward = np.zeros(self.count, np.float32)
         terminated, truncated = np.zeros((2, self.count), bool)
-        for i, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
-            chosen = int(action) + self.first_action
+        for i, (env, action) in enumerate(zip(self.envs, actions.tolist(), strict=True)):
+            chosen = self.actions.given(action)
             observation, paid, ended, cut, info = guards.call(env, "step", chosen)
             reward[i] = guards.checked_reward(env, paid)
-            terminated[i] = guards.checked_flag(env, ended)
-            truncated[i] = guards.checked_flag(env, cut)
+            ended, cut = guards.checked_flag(env, ended), guards.checked_flag(env, cut)
             after.append((observation, info))
-            over = terminated[i] or truncated[i]
-            now.append(guards.call(env, "reset") if over else (observation, info))
+            now.append(guards.call(env, "reset") if ended or cut else (observation, info))
+            if ended or cut:
+                any_over, terminated[i], truncated[i] = True, ended, cut and not ended
         following = self._observed(after, terminated)
-        any_over = (terminated | truncated).any()
         return StepResult(
             following,
-            reward.astype(np.float32),
+            reward,
             terminated,
-            truncated & ~terminated,
+            truncated,
             self._observed(now, self._nowhere) if any_over else following,
-            np.ones(self.count, bool),
+            self._everywhere,
         )
 
     def draw_anew(self, index: int, seed: int) -> bool:
@@ -178,10 +200,16 @@ class SequentialEnvs(VectorisedEnvs):
 
     def _observed(self, seen: Sequence[Seen], terminal: Bools) -> Observed:
         observation = np.empty((self.count, *self.encoder.shape), self.encoder.dtype)
-        for i, (raw, _) in enumerate(seen):
-            observation[i] = self.encoder.encode(raw)
-        infos = [(i, info) for i, (_, info) in enumerate(seen) if "action_mask" in info]
-        return Observed(observation, self._masks(infos, terminal), lambda i: seen[i][0])
+        infos, i = [], 0
+        try:
+            for i, (raw, info) in enumerate(seen):
+                observation[i] = self.encoder.encode(raw)
+                if "action_mask" in info:
+                    infos.append((i, info))
+            masks = self._masks(infos, terminal)
+        except ValueError as error:
+            raise self._misfit(self.envs[i], error) from error
+        return Observed(observation, masks, lambda i: seen[i][0])
 
 
 class WrappedVectorEnv(VectorisedEnvs):
@@ -216,7 +244,8 @@ class WrappedVectorEnv(VectorisedEnvs):
 
     def step(self, actions: NDArray) -> StepResult:
         """Take an action in every environment; where an episode ends, start the next."""
-        chosen = np.asarray(actions) + self.first_action
+        chosen = self.actions.given(np.asarray(actions))
+        self._steps += 1
         observation, reward, ended, cut, info = guards.call(self.envs, "step", chosen)
         terminated, truncated = np.array(ended, bool), np.array(cut, bool)
         following, current = self._after_step((observation, info), terminated, truncated)
@@ -269,11 +298,14 @@ class WrappedVectorEnv(VectorisedEnvs):
 
     def _observed(self, seen: Seen, terminal: Bools) -> Observed:
         observation, info = seen
-        encoded = self.encoder.encode_batch(observation, self.count)
-        masks = self._masks(self._infos(info), terminal)
+        try:
+            encoded = self.encoder.encode_batch(observation, self.count)
+            masks = self._masks(self._infos(info), terminal)
+        except ValueError as error:
+            raise self._misfit(self.envs, error) from error
         return Observed(encoded, masks, lambda i: self.encoder.row(observation, i))
 
-    def _infos(self, info: Info) -> Iterable[tuple[int, Info]]:
+    def _infos(self, info: Info) -> Sequence[tuple[int, Info]]:
         """Return the infos that hold a mask; ``_action_mask`` says in which environments."""
         if "action_mask" not in info:
             return []

@@ -85,4 +85,5 @@ class EngineChoice:
             return SlurmEngine(folder, options, self._slurm_options())
         if jax.default_backend() != "cpu":
             return InlineEngine(folder)
-        return LocalEngine(folder, max(1, available_cores() // self.num_cpus))
+        cores = max(1, available_cores() // self.num_cpus)
+        return LocalEngine(folder, cores, self.imports)

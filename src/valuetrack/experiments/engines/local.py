@@ -8,6 +8,7 @@ units share nothing but the run's folder, in which each writes files of its own.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import queue
@@ -24,7 +25,7 @@ from multiprocessing.queues import Queue
 from typing import Any, TypeAlias, TypeVar
 
 from valuetrack.experiments.engines.base import Engine, Event, WorkerError, explained
-from valuetrack.experiments.nodes.surroundings import single_threaded
+from valuetrack.experiments.nodes.surroundings import pin, single_threaded
 from valuetrack.experiments.runner import Unit, run_unit
 from valuetrack.experiments.spec import from_manifest
 from valuetrack.interrupts import ignored
@@ -49,10 +50,12 @@ class LocalEngine(Engine):
         The run's folder.
     workers
         How many units run at a time.
+    imports
+        Modules that every worker imports first, as they register environments.
     """
 
-    def __init__(self, folder: RunFolder, workers: int) -> None:
-        self._folder, self._workers = folder, workers
+    def __init__(self, folder: RunFolder, workers: int, imports: tuple[str, ...] = ()) -> None:
+        self._folder, self._workers, self._imports = folder, workers, imports
         self._messages: Messages = CONTEXT.Queue()
         self._tasks: Queue[Unit] = CONTEXT.Queue()
         # A plain byte in shared memory: a multiprocessing.Event waits for its waiters, for ever
@@ -77,8 +80,9 @@ class LocalEngine(Engine):
         self._left += 1
         core = len(self._processes)
         if core < self._workers:
-            job = (_run_units, (str(self._folder.path), self._tasks, self._messages, self._halt))
-            self._processes.append(_start(core, self._messages, *job))
+            shared = (self._tasks, self._messages, self._halt)
+            job = (_run_units, (str(self._folder.path), self._imports, *shared))
+            self._processes.append(start_process(core, self._messages, *job))
 
     def follow(self, seconds: float) -> list[Event]:
         """Return the workers' progress; raise what one of them raised."""
@@ -87,7 +91,7 @@ class LocalEngine(Engine):
         timeout = seconds if alive else 0.01
         with contextlib.suppress(queue.Empty):
             while True:
-                kind, content = _read(self._messages, timeout)
+                kind, content = read_message(self._messages, timeout)
                 if kind == "step":
                     events.append(content)
                 else:
@@ -166,11 +170,11 @@ def call_in_process(
     ``function`` takes the arguments and a keyword ``advance``, through which it reports progress.
     """
     messages: Messages = CONTEXT.Queue()
-    process = _start(0, messages, _call, (function, arguments, messages))
+    process = start_process(0, messages, _call, (function, arguments, messages))
     try:
         while True:
             try:
-                kind, content = _read(messages, PATIENCE_SECONDS)
+                kind, content = read_message(messages, PATIENCE_SECONDS)
             except queue.Empty:
                 if process.is_alive():
                     continue
@@ -184,7 +188,7 @@ def call_in_process(
         process.join()
 
 
-def _read(messages: Messages, timeout: float) -> tuple[str, Any]:
+def read_message(messages: Messages, timeout: float) -> tuple[str, Any]:
     """Return the next message of a process; raise what it raised."""
     kind, content = messages.get(timeout=timeout)
     if kind == "error":
@@ -192,8 +196,11 @@ def _read(messages: Messages, timeout: float) -> tuple[str, Any]:
     return kind, content
 
 
-def _start(core: int, messages: Messages, *job: object) -> BaseProcess:
-    """Start a process on a core, with one thread, that does a job and says when it fails."""
+def start_process(core: int | None, messages: Messages, *job: object) -> BaseProcess:
+    """Start a process on a core, with one thread, that does a job and says when it fails.
+
+    Without a core, it looks for one on which no other process has pinned itself.
+    """
     process = CONTEXT.Process(target=_be_process, args=(core, messages, *job), daemon=True)
     with _one_thread_each(), ignored():
         process.start()
@@ -201,24 +208,31 @@ def _start(core: int, messages: Messages, *job: object) -> BaseProcess:
 
 
 def _be_process(
-    core: int, messages: Messages, job: Callable[..., None], arguments: tuple[object, ...]
+    core: int | None, messages: Messages, job: Callable[..., None], arguments: tuple[object, ...]
 ) -> None:
     """Do a job; leave Ctrl-C and SIGTERM, which may come to all processes, to the parent."""
     _end_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    if hasattr(os, "sched_getaffinity"):
+    held = pin(1) if core is None else []
+    if core is not None and hasattr(os, "sched_getaffinity"):
         allowed = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {allowed[core % len(allowed)]})
     try:
         job(*arguments)
     except Exception as error:  # the parent raises it
         messages.put(("error", explained(error)))
+    for file in held:
+        file.close()
 
 
-def _run_units(path: str, tasks: Queue[Unit], messages: Messages, halt: c_byte) -> None:
+def _run_units(
+    path: str, imports: tuple[str, ...], tasks: Queue[Unit], messages: Messages, halt: c_byte
+) -> None:
     """Take units until there are none."""
-    folder, stop = RunFolder.open(path), _Flag(halt)
+    for module in imports:
+        importlib.import_module(module)
+    folder, stop = RunFolder.open(path), Flag(halt)
     spec = from_manifest(folder.manifest())
     with contextlib.suppress(queue.Empty):
         while not stop.is_set():
@@ -238,13 +252,14 @@ def _call(
     messages.put(("done", result))
 
 
-class _Flag:
+class Flag:
     """A byte in shared memory that looks like an event."""
 
     def __init__(self, byte: c_byte) -> None:
         self.byte = byte
 
     def is_set(self) -> bool:
+        """Return whether it is set."""
         return bool(self.byte.value)
 
 

@@ -64,21 +64,24 @@ class Records:
         self.columns: Columns = {}
 
     def append(self, rows: Columns) -> None:
-        """Add rows with the same columns as before.
-
-        Their order is that of the new rows: a checkpoint does not keep it, and a run that was
-        killed has the same files as another.
-        """
+        """Add rows with the same columns as before."""
         before = self.columns or {name: column[:0] for name, column in rows.items()}
         self.columns = {name: np.concatenate([before[name], rows[name]]) for name in rows}
 
     def arrays(self, name: str) -> Columns:
-        """Return the columns under names below ``name``."""
-        return placed_below(name, self.columns)
+        """Return the columns under names below ``name``, and their order.
+
+        A checkpoint does not keep the order of its arrays, and a run that was killed has the same
+        files as another, wherever that was.
+        """
+        if not self.columns:
+            return {}
+        return {**placed_below(name, self.columns), f"{name}_order": np.array(list(self.columns))}
 
     def restore(self, arrays: Arrays, name: str) -> None:
         """Take up the columns that were saved below ``name``."""
-        self.columns = below(name, arrays)
+        found = below(name, arrays)
+        self.columns = {key: found[key] for key in arrays.get(f"{name}_order", np.array([*found]))}
 
 
 def placed_below(name: str, arrays: Arrays) -> Columns:

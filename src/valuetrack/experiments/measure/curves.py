@@ -44,7 +44,7 @@ class CurvesMeasure(Measure):
         trace = trainer.take_trace()
         training, loss = trace.means()
         played = self.agent.play(self.episodes, seed=index + 1)
-        returns, discounted, expected = (part.mean(axis=1) for part in played)
+        returns, discounted, expected = (part.mean(axis=1) for part in played[:3])
         diverged = trainer.diverged >= 0
         values = {"discounted_return": discounted, "start_value": expected}
         self.records.append(

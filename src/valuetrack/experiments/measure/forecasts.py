@@ -96,7 +96,7 @@ def _quantiles(estimate: Any) -> Floats | None:
 
 
 def _solved(estimate: Estimate) -> Forecast:
-    mean, sd, _ = estimate.solved
+    mean, sd = estimate.solved[:2]
     return Forecast(
         mean, estimate.solved.interval, lambda truth: scores.crps_normal(truth, mean, sd)
     )

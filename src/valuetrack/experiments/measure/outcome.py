@@ -77,7 +77,7 @@ class OutcomeMeasure(CurvesMeasure):
         """Return the points, and for each seed what came of it; NaN where there is no truth."""
         trainer, seeds = self.agent.trainer, self.agent.seeds
         played = self.agent.play(self.final)
-        returns, discounted, expected = (np.asarray(part, np.float64) for part in played)
+        returns, discounted, expected = (np.asarray(part, np.float64) for part in played[:3])
         scores = [self._values(member) for member in range(len(seeds))]
         of_seeds = {
             "seed": np.asarray(seeds),

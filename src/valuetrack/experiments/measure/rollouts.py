@@ -164,7 +164,7 @@ class HostRollouts:
         options = {**agent.env.options, **no_checks}
         made = make_vectorised(agent.env.id, agent.task.actions * rollouts, **options)
         assert isinstance(made, SequentialEnvs)  # which those made by an id are
-        self._envs, self._encoder, self._first_action = made.envs, made.encoder, made.first_action
+        self._envs, self._encoder, self._actions = made.envs, made.encoder, made.actions
         self._choose = jax.jit(functools.partial(greedy_choice, agent.actor.learner))
         # What is seen in each environment; a row that nobody reads may be old.
         self._seen = np.zeros((made.count, *made.encoder.shape), made.encoder.dtype)
@@ -214,7 +214,7 @@ class HostRollouts:
         for lane, env in enumerate(self._envs):
             env.reset(seed=way.seed)
             for action in way.actions[:step]:
-                env.step(action + self._first_action)
+                env.step(self._actions.given(action))
             env.unwrapped.np_random = np.random.default_rng([*noise, lane])
         mask = way.masks[step]
         legal = np.where(mask, np.arange(actions), np.argmax(mask))  # others are not asked for
@@ -241,7 +241,7 @@ class HostRollouts:
         self, lane: int, action: int, given: dict[int, NDArray] | None = None
     ) -> tuple[float, bool]:
         """Step an environment; return the reward, and whether the episode is over."""
-        taken = self._envs[lane].step(int(action) + self._first_action)
+        taken = self._envs[lane].step(self._actions.given(int(action)))
         observation, reward, terminated, _, info = taken
         self._see(lane, observation, info)
         if given is not None:

@@ -170,7 +170,7 @@ def own_policy(agent: AnyAgent, member: int, seen: Any, legal: Bools) -> Floats:
     That is the greedy one of ``predict``; of SARSA and expected SARSA, with the present epsilon.
     """
     chosen, _ = agent.predict(seen, action_mask=legal, member=member)
-    greedy: Floats = np.eye(legal.shape[1])[np.asarray(chosen) - agent.env.offset]
+    greedy: Floats = np.eye(legal.shape[1])[np.asarray(chosen) - agent.env.actions.first]
     if agent.learner.following == "greedy":
         return greedy
     epsilon = float(agent.trainer.settings.exploration(agent.num_timesteps))

@@ -91,13 +91,19 @@ class UnitProcess:
         self._write("stop")
 
     def wait(self) -> None:
-        """Wait until it has ended; may be called from a signal handler."""
-        self._process.wait()
+        """Wait until it has ended; may be called from a signal handler.
+
+        ``Popen.wait`` holds a lock while it waits, and a handler that interrupts it would wait for
+        that lock for ever.
+        """
+        with contextlib.suppress(ChildProcessError):  # whose end has been noticed
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
 
     def _write(self, text: str) -> None:
         assert self._process.stdin is not None
         data = f"{text}\n".encode()
-        with contextlib.suppress(OSError):  # it has ended, which is noticed elsewhere
+        # It has ended, which is noticed elsewhere, or is waited for with its input closed.
+        with contextlib.suppress(OSError, ValueError):
             while data:
                 data = data[os.write(self._process.stdin.fileno(), data) :]
 

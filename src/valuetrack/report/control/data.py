@@ -105,7 +105,12 @@ class ControlRow(Row):
             points = {name: grid[line] for name, grid in self.curves.items()}
             for name, value in _of_seed(points).items():
                 values[name][seed] = value
-        return values
+        return values | self.own_values
+
+    @property
+    def own_values(self) -> dict[str, dict[int, float]]:
+        """More numbers per seed, of rows that have some."""
+        return {}
 
     @cached_property
     def metrics(self) -> dict[str, SeedStatistics]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -57,7 +58,7 @@ def figures(run: ControlRun) -> Figures:
     """Draw all figures that can be made from what has finished of a run."""
     for task in run.tasks:
         yield f"returns-{task.key}", f"Returns on {task.env}", task_figure(task)
-    yield "iqm", "Interquartile means of the training return", iqm_figure(run)
+    yield "iqm", "Interquartile means of the training return", iqm_figure(run.tasks)
 
 
 def task_figure(task: Task) -> Drawn | None:
@@ -104,16 +105,12 @@ def _task_caption(task: Task, *, band: bool) -> str:
     ])  # fmt: skip
 
 
-def iqm_figure(run: ControlRun) -> Drawn | None:
+def iqm_figure(tasks: Sequence[Task], metric: str = "training_return") -> Drawn | None:
     """Draw the interquartile mean of every row with its interval, one panel per task.
 
     A panel is as tall as its rows need.
     """
-    tasks = [
-        task
-        for task in run.tasks
-        if any(row.metrics["training_return"]["seeds"] for row in task.rows)
-    ]
+    tasks = [task for task in tasks if any(row.metrics[metric]["seeds"] for row in task.rows)]
     if not tasks:
         return None
     longest = max(len(task.rows) for task in tasks)
@@ -123,11 +120,11 @@ def iqm_figure(run: ControlRun) -> Drawn | None:
     figure = _figure(9.6, sum(heights) + 0.4)
     panels = figure.subplots(len(beside), columns, squeeze=False, height_ratios=heights).ravel()
     for axes, task in zip(panels, tasks, strict=False):
-        _iqm_panel(axes, task)
+        _iqm_panel(axes, task, metric)
     for axes in panels[len(tasks) :]:
         axes.remove()
     for axes in panels[max(0, len(tasks) - columns) : len(tasks)]:
-        axes.set_xlabel("training return")
+        axes.set_xlabel(metric.replace("_", " "))
     return figure, " ".join([
         f"Large points: the mean of the middle half of the seeds, with its {100 * LEVEL:g} % "
         "percentile bootstrap interval over seeds (none with a single seed). Small points: the "
@@ -186,16 +183,16 @@ def _columns(handles: list[Line2D]) -> int:
     return max(1, min(4, int(_WIDTH / (_LETTER * longest + _HANDLE))))
 
 
-def _iqm_panel(axes: Axes, task: Task) -> None:
+def _iqm_panel(axes: Axes, task: Task, metric: str) -> None:
     looks = _looks(task)
     for place, row in enumerate(task.rows):
-        figures = row.metrics["training_return"]
+        figures = row.metrics[metric]
         if figures["iqm"] is None:
             away = axes.get_yaxis_transform()  # across the panel, whatever the returns are
             axes.text(0.02, place, "no seed to show", transform=away, va="center", color="#5b626b")
             continue
         shade = looks[row.id].colour
-        values = [v for v in row.seed_values["training_return"].values() if np.isfinite(v)]
+        values = [v for v in row.seed_values[metric].values() if np.isfinite(v)]
         below = np.full(len(values), place + 0.27)
         axes.scatter(values, below, s=9, color=shade, alpha=0.45, linewidth=0)
         if figures["iqm_interval"] is not None:

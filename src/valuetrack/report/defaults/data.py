@@ -21,7 +21,7 @@ NUMBERS = (
     "policy_value",
 )  # fmt: skip
 """Columns that the tables of seeds have."""
-_OPTIONAL = ("best_value", "halvings", "looking_seconds")
+OPTIONAL = ("best_value", "halvings", "looking_seconds")
 """Columns that SB3's rows lack."""
 NETWORKS = "networks"
 """What the names of tasks end with whose rows differ in their networks."""
@@ -127,20 +127,21 @@ def load(folder: RunFolder, manifest: Manifest) -> OutcomeRun:
     StoreError
         If no unit has finished, or a table is damaged.
     """
-    made = [_row(*found) for found in _found(folder, manifest)]
+    made = [outcome_row(*found) for found in _found(folder, manifest)]
     return OutcomeRun(manifest, tuple(made))
 
 
 def _found(folder: RunFolder, manifest: Manifest) -> Iterator[tuple[Row, Columns, Columns]]:
     points = read_table(folder, "points", "point", *MEASURED)
-    for row, seeds in finished_rows(folder, manifest, *NUMBERS, *_OPTIONAL):
+    for row, seeds in finished_rows(folder, manifest, *NUMBERS, *OPTIONAL):
         yield row, seeds, points.get(row.id, {})
     yield from sb3_rows(folder)
 
 
-def _row(row: Row, seeds: Columns, points: Columns) -> OutcomeRow:
+def outcome_row(row: Row, seeds: Columns, points: Columns) -> OutcomeRow:
+    """Return a row with what its tables of seeds and of points say."""
     unknown = np.full(len(seeds["seed"]), np.nan)
-    columns = {name: seeds.get(name, unknown) for name in (*NUMBERS, *_OPTIONAL)}
+    columns = {name: seeds.get(name, unknown) for name in (*NUMBERS, *OPTIONAL)}
     columns["value_error"] = columns["start_value"] - columns["discounted_return"]
     wall = np.array([row.wall_seconds[seed] for seed in seeds["seed"].tolist()])
     training = wall - np.nan_to_num(columns["looking_seconds"])

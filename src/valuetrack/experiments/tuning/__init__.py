@@ -1,0 +1,1 @@
+"""Hyperparameter search with Optuna (extra ``hpo``): what is varied, trials, and their workers."""

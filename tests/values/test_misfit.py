@@ -1,0 +1,103 @@
+"""What a network cannot express: its size, and intervals that know of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from valuetrack.values import misfit, sandwich
+from valuetrack.values.equations import Rows
+
+STATES = np.linspace(-1, 1, 40)[:, None]
+
+
+def rewards(generator, size, noise, count=8_000):
+    """Return states, their values, and noisy rewards of steps that end at once.
+
+    Values are a constant, which the features express, and a random function of a given size.
+    """
+    directions = generator.standard_normal(200) / (misfit.RANGE * STATES.std())
+    waves = np.cos(STATES * directions + generator.uniform(0, 2 * np.pi, 200))
+    values = 1.0 + size * waves @ generator.standard_normal(200) / 10
+    state = generator.integers(0, len(STATES), count)
+    return state, values, values[state] + noise * generator.standard_normal(count)
+
+
+def rows(state, reward):
+    """Return rows whose only feature is a constant, and waves behind it."""
+    waves = misfit.waves(STATES)
+    behind = np.asarray(waves.at(STATES))[state]
+    one = np.ones((len(state), 1), np.float32)
+    now = np.concatenate([one, behind], axis=1).astype(np.float32)
+    zero = np.zeros(len(state), np.float32)
+    delta = reward.astype(np.float32)
+    return Rows(np.zeros(len(state), int), now, 0 * now, zero[:, None], delta, delta)
+
+
+def moments(made):
+    """Return the moments of what the mean leaves."""
+    left = made.delta - made.delta.mean()
+    return misfit.nothing(misfit.COUNT).plus(made.now[:, 1:], left, left, made.weights[:, 0])
+
+
+@pytest.mark.parametrize("size", [0.1, 0.3])
+def test_variance_of_a_misfit_is_found(size):
+    found = [
+        misfit.variance(moments(rows(*rewards(np.random.default_rng(seed), size, 0.2)[::2])))
+        for seed in range(40)
+    ]
+    assert 0.6 < np.mean(found) / size**2 < 1.6
+
+
+def test_noise_is_no_misfit():
+    found = [
+        misfit.variance(moments(rows(*rewards(np.random.default_rng(seed), 0.0, 0.2)[::2])))
+        for seed in range(10)
+    ]
+    assert np.mean(found) < 1e-4 < 0.1**2
+
+
+def covered(size, noise, waves):
+    """Return the coverage of 95 % intervals over states and data sets, and their mean width."""
+    gradients = np.concatenate(
+        [np.ones((len(STATES), 1)), misfit.waves(STATES).at(STATES)], axis=1
+    ).astype(float)
+    inside, widths = [], []
+    for seed in range(20):
+        state, values, reward = rewards(np.random.default_rng(seed), size, noise)
+        made = rows(state, reward)
+        if not waves:
+            made = made._replace(now=made.now[:, :1], following=made.following[:, :1])
+            asked = gradients[:, :1]
+        else:
+            asked = gradients
+        solution = sandwich.solve(lambda made=made: [made], 1, 1, waves=waves)
+        # The present values are the rewards themselves in `rows`: values begin at zero.
+        centre, half = solution.change(asked), 1.96 * solution.sd(asked)
+        inside.append(np.abs(centre - values) < half)
+        widths.append(2 * half)
+    return float(np.mean(inside)), float(np.mean(widths))
+
+
+def test_intervals_know_what_the_network_cannot_express():
+    blind, narrow = covered(0.1, 0.2, 0)
+    aware, wide = covered(0.1, 0.2, misfit.COUNT)
+    assert blind < 0.2
+    assert aware > 0.7  # a hundred waves are not the whole of a Gaussian process
+    assert wide < 20 * narrow
+
+
+def test_without_a_misfit_intervals_stay_narrow():
+    _, narrow = covered(0.0, 0.2, 0)
+    aware, wide = covered(0.0, 0.2, misfit.COUNT)
+    assert aware > 0.93
+    assert wide < 3 * narrow
+
+
+def test_waves_are_short_beside_the_observations_whatever_their_units():
+    there = misfit.waves(STATES)
+    same = misfit.waves(1000 * STATES + 7)
+    np.testing.assert_allclose(same.at(1000 * STATES + 7), there.at(STATES), atol=1e-3)
+    kernel = np.asarray(there.at(STATES)) @ np.asarray(there.at(STATES)).T
+    assert np.diag(kernel).mean() == pytest.approx(1.0, abs=0.1)
+    assert np.abs(kernel[0, -1]) < 0.5
