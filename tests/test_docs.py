@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shlex
 import tomllib
@@ -62,6 +63,8 @@ def test_python_blocks_run(page, small, agent, capsys, request):
     known = {"vt": vt, "np": np, "agent": agent, "observation": [0.0, 0.1, 0.02, -0.1]}
     for code in python_of(PAGES[page], page):
         exec(code, known)
+    del known
+    gc.collect()  # what a page leaves open is said here, not in the middle of another test
     printed = capsys.readouterr().out
     if page == "docs/samplers.md":
         finite, covered = re.search(r"finite: (\w+), covered: ([\d.]+)", printed).groups()
