@@ -97,7 +97,7 @@ def test_the_band_is_that_of_exchangeable_episodes():
 
 def test_the_figure_of_many_seeds_with_one_unknown(run):
     one = vt.load(run[0] / "agent.vt").calibration.members[0]
-    fresh = Checked(np.arange(5.0), np.arange(5.0), np.ones((2, 5)))
+    fresh = Checked(np.arange(5.0), np.arange(5.0), np.ones((2, 5)), np.ones(2))
     seeds = range(12)
     png = reliability_diagram("$x", seeds, [one] * 11 + [None], [fresh] * 12, (0.5, 0.9))
     assert png.startswith(b"\x89PNG")

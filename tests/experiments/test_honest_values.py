@@ -18,6 +18,7 @@ from valuetrack.experiments.run import Request, open_or_create
 from valuetrack.experiments.spec import load, read_experiment, resolve
 from valuetrack.report import make_report, write_report
 from valuetrack.report.honest_values import USUAL_STEPS, data
+from valuetrack.report.honest_values.claims import value_claims
 from valuetrack.report.honest_values.figures import map_figure, reliability_figure
 from valuetrack.report.honest_values.tables import task_table
 from valuetrack.report.run_data import read_manifest
@@ -93,7 +94,8 @@ def test_a_run_that_was_stopped_has_the_same_scores(whole, spec, tmp_path):
 def test_the_report_has_a_line_for_each_kind(whole):
     report = make_report(whole)
     assert [table.key for table in report.tables] == [
-        "task-grid", "task-frozenlake", "visits-grid", "visits-frozenlake", "actions-grid",
+        "task-grid", "task-frozenlake", "returns", "visits-grid", "visits-frozenlake",
+        "actions-grid",
     ]  # fmt: skip
     lake = report.tables[1]
     assert [line[:3] for line in lake.lines if line[1] != "calibrated"] == [
@@ -106,9 +108,70 @@ def test_the_report_has_a_line_for_each_kind(whole):
     error = coverage.std(ddof=1) / np.sqrt(2)
     titles = [column.title for column in lake.columns]
     assert lake.lines[-1][titles.index("95 %")] == f"{coverage.mean():.2f} ± {error:.2f}"
-    assert [column.title for column in report.tables[4].columns[2:]] == ["E", "N", "W", "S"]
+    assert [column.title for column in report.tables[5].columns[2:]] == ["E", "N", "W", "S"]
     statements = [line[1] for line in report.claims.lines]
     assert statements[0].startswith("grid, LKTD: 95 % value intervals cover")
+
+
+def test_held_out_returns_are_compared_with_their_intervals(whole):
+    table = whole.table("returns")
+    mine = table["row"] == "frozenlake-bootdqn"
+    assert sorted(set(table["seed"][mine])) == [5, 6]
+    assert set(table["episodes"]) == {intervals.HELD_OUT}
+    half, most = (table["coverage"][mine & (table["level"] == level)] for level in (0.5, 0.95))
+    assert (half <= most).all()
+    assert (half >= 0).all()
+    assert (most <= 1).all()
+    assert np.isnan(table["coverage"][table["level"] == 0.99]).all()  # takes 99 episodes
+    run = data.load(whole, read_manifest(whole))
+    coverage = run.row("frozenlake-bootdqn").of_returns("coverage", 95)
+    assert coverage == data.over_seeds(most)
+    (line,) = [line for line in make_report(whole).tables[2].lines if line[1] == "BootDQN"]
+    assert line[:3] == ("FrozenLake-v1", "BootDQN", "2")
+
+
+def with_coverage(run, row_id, kind, coverage, scores=1.0):
+    """Return a run in which an interval has this coverage and score, whatever the group."""
+    row = run.row(row_id)
+    mine = row.scores["kind"] == kind
+    replaced = {
+        name: np.where(mine, coverage if name.startswith("coverage") else scores, values)
+        for name, values in row.scores.items()
+        if name.startswith("coverage") or name == "interval_score"
+    }
+    row = dataclasses.replace(row, scores=row.scores | replaced)
+    tasks = [
+        dataclasses.replace(task, rows=tuple(row if row.id == one.id else one for one in task.rows))
+        for task in run.tasks
+    ]
+    return dataclasses.replace(run, tasks=tuple(tasks))
+
+
+def test_claims_are_those_of_honest_intervals(whole):
+    run = data.load(whole, read_manifest(whole))
+    for coverage, holds in [(0.95, True), (0.92, False), (0.98, False)]:
+        claim = value_claims(with_coverage(run, "grid-lktd", "value", coverage))[0]
+        assert claim.statement == (
+            "grid, LKTD: 95 % value intervals cover between 93 and 97 % of each action"
+        )
+        assert claim.holds is holds
+        assert claim.measured.startswith(f"E {100 * coverage:.1f}, N")
+    # On a table, DQN is judged over what it visited, beside BootDQN's heads.
+    task = run.tasks[1]
+    dqn = dataclasses.replace(
+        task.rows[0],
+        entry=task.rows[0].entry.model_copy(
+            update={"id": "frozenlake-dqn", "algorithm": "dqn", "label": "DQN"}
+        ),
+    )
+    task = dataclasses.replace(task, rows=(*task.rows, dqn))
+    run = dataclasses.replace(run, tasks=(task,))
+    run = with_coverage(run, "frozenlake-dqn", "value", 0.91, scores=0.1)
+    covers, beside = value_claims(with_coverage(run, "frozenlake-bootdqn", "heads", 0.5, 0.3))
+    assert covers.holds is True
+    assert covers.measured == "91.0 % (2 seeds)"
+    assert beside.statement == "frozenlake, DQN: a smaller interval score than BootDQN's heads"
+    assert beside.holds is True
 
 
 def test_the_report_is_written_with_its_figures(whole):

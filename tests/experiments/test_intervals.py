@@ -239,7 +239,7 @@ def test_a_seed_that_diverged_has_no_scores(on_grid, monkeypatch):
     agent = on_grid["dqn"]
     assert len(measured(agent)["intervals"]["seed"])
     monkeypatch.setattr(type(agent.trainer), "diverged", np.array([7]))
-    assert measured(agent) == {"intervals": {}, "states": {}}
+    assert measured(agent) == {"intervals": {}, "states": {}, "returns": {}}
 
 
 def test_an_agent_that_cannot_be_calibrated_is_not(on_grid, monkeypatch):

@@ -251,6 +251,8 @@ class Checked(NamedTuple):
     returns: Floats
     covered: Floats
     """Whether the return was in its interval, (levels, episodes)."""
+    width: Floats
+    """The mean width of these intervals, (levels,)."""
 
 
 def check(
@@ -269,12 +271,13 @@ def check(
             continue
         both = seen.first.value, seen.first.returns
         values, returns = (np.asarray(part[:, 0], np.float64) for part in both)
-        covered = np.full((len(levels), episodes), np.nan)
-        for row, level in zip(covered, levels, strict=True):
+        covered, width = np.full((len(levels), episodes), np.nan), np.full(len(levels), np.nan)
+        for i, level in enumerate(levels):
             if conformal.scores_needed(level) <= len(calibration.scores):
                 low, high = calibration.return_interval(values, level)
-                row[:] = (low <= returns) & (returns <= high)
-        found.append(Checked(values, returns, covered))
+                covered[i] = (low <= returns) & (returns <= high)
+                width[i] = float(np.mean(high - low))
+        found.append(Checked(values, returns, covered, width))
     return found
 
 

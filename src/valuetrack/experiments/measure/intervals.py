@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from valuetrack.api.agent import AnyAgent
+from valuetrack.api.calibration import Checked, check
 from valuetrack.api.options import Count
 from valuetrack.experiments.measure import truths
 from valuetrack.experiments.measure.base import Measure, Records, cycles_of
@@ -30,10 +31,14 @@ LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Of the intervals whose coverage is measured."""
 LEVEL = 0.95
 """Of the interval whose width and score are."""
-BINS = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99), "100+": (100, None)}
+BINS = {"0": (0, 0), "1+": (1, None), "1-9": (1, 9), "10-99": (10, 99), "100+": (100, None)}
 """How often the replay memory holds a state and action, least and most."""
+HELD_OUT = 100
+"""Greedy episodes that no calibration has seen, to see how intervals cover their returns."""
 ALL = "all"
 """The group of all actions, or of all bins."""
+RETURN = "return"
+"""The kind of interval that is for the return of an episode."""
 
 
 class IntervalsOptions(Section):
@@ -105,11 +110,11 @@ class IntervalsMeasure(Measure):
         return {"return": returns, "loss": loss}
 
     def tables(self) -> dict[str, Columns]:
-        """Return the scores of all seeds, and every interval of the first one.
+        """Return the scores of all seeds, every interval of the first one, and what returns say.
 
-        Seeds that diverged have neither.
+        Seeds that diverged have none of them.
         """
-        scores, states = Records(), Records()
+        scores, states, returns = Records(), Records(), Records()
         first = None
         for member, kind, scored in self._all_scored():
             first = member if first is None else first
@@ -117,7 +122,11 @@ class IntervalsMeasure(Measure):
             scores.append(_labelled(seed, kind, group_scores(scored, self.agent.task.actions)))
             if member == first:
                 states.append(_labelled(seed, kind, state_columns(scored)))
-        return {"intervals": scores.columns, "states": states.columns}
+        for member, checked in self._all_checked():
+            seed = self.agent.seeds[member]
+            returns.append(_labelled(seed, RETURN, return_columns(checked)))
+        found = {"intervals": scores, "states": states, "returns": returns}
+        return {name: records.columns for name, records in found.items()}
 
     def _all_scored(self) -> Iterator[tuple[int, str, Scored]]:
         """Yield every seed and kind, each seed's kinds together."""
@@ -131,6 +140,13 @@ class IntervalsMeasure(Measure):
         for m in members:
             for kind in (kind for kind in KINDS if kind in said[m]):
                 yield m, kind, score(said[m][kind], truth_of[m], visits[m])
+
+    def _all_checked(self) -> Iterator[tuple[int, Checked]]:
+        """Yield what held-out episodes say of every seed that could be calibrated."""
+        if any(self.agent.calibration.members):
+            for member, checked in enumerate(check(self.agent, LEVELS, HELD_OUT, seed=0)):
+                if checked is not None:
+                    yield member, checked
 
     def arrays(self) -> Columns:
         """Return nothing: the agent has it all."""
@@ -218,6 +234,16 @@ def state_columns(scored: Scored) -> Columns:
     floats = ("truth", "truth_se", "centre", "low", "high", "crps")
     numbers = {name: getattr(scored, name).astype(np.float32) for name in floats}
     return {**counts, "action": scored.action.astype(str), **numbers}
+
+
+def return_columns(checked: Checked) -> Columns:
+    """Return how often held-out returns are in their intervals, a line per level."""
+    return {
+        "level": np.asarray(LEVELS),
+        "coverage": checked.covered.mean(axis=1),
+        "width": checked.width,
+        "episodes": np.full(len(LEVELS), checked.covered.shape[1]),
+    }
 
 
 def _labelled(seed: int, kind: str, columns: Columns) -> Columns:

@@ -20,13 +20,16 @@ LEVELS = (50, 80, 90, 95, 99)
 """Of the intervals whose coverage is known, in per cent."""
 KINDS = ("value", "calibrated", "credible", "prediction", "heads", "quantiles")
 """The kinds of interval, in the order of the tables."""
-BINS = ("0", "1-9", "10-99", "100+")
-"""The bins of visits."""
+BINS = ("0", "1+", "1-9", "10-99", "100+")
+"""The bins of visits: never, at all, and how often."""
+VISITED = "1+"
 NUMBERS = (
     *(f"coverage_{level}" for level in LEVELS),
     "width", "interval_score", "crps", "rank", "rmse", "bias", "truth_se", "count",
 )  # fmt: skip
 """The scores of a group."""
+RETURN_NUMBERS = ("coverage", "width")
+"""What is known of the intervals for the return, at each level."""
 _OF_STATES = ("state", "truth", "centre", "low", "high")
 ESCAPE = "valuetrack/IndoorEscape-v0"
 
@@ -49,10 +52,13 @@ class ScoredRow(Row):
         The table of scores of all seeds that count: a line for each seed, kind, action and bin.
     states
         Every interval of one seed, or nothing.
+    returns
+        What held-out episodes say of the intervals for the return: a line for each seed and level.
     """
 
     scores: Columns = field(compare=False)
     states: Columns = field(compare=False)
+    returns: Columns = field(compare=False)
 
     @property
     def task(self) -> str:
@@ -85,6 +91,12 @@ class ScoredRow(Row):
         mine: Bools = (table["kind"] == kind) & (table["action"] == action)
         mine &= table["visits"] == visits
         return dict(zip(table["seed"][mine].tolist(), table[number][mine].tolist(), strict=True))
+
+    def of_returns(self, number: str, level: int) -> Mean:
+        """Return a number over the seeds of the intervals for the return, by level in per cent."""
+        table = self.returns
+        mine: Bools = np.round(100 * table["level"]) == level if table else np.zeros(0, bool)
+        return over_seeds(table[number][mine] if table else np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -155,11 +167,13 @@ def load(folder: RunFolder, manifest: Manifest) -> ScoredRun:
     """
     scores = read_table(folder, "intervals", "kind", "action", "visits", *NUMBERS)
     states = read_table(folder, "states", "kind", "action", "visits", *_OF_STATES)
+    returns = read_table(folder, "returns", "level", *RETURN_NUMBERS)
     tasks: dict[str, list[ScoredRow]] = {}
     for row, _ in finished_rows(folder, manifest):
         kept = _of_seeds(scores.get(row.id, {}), row.used)
         drawn = _of_seeds(states.get(row.id, {}), row.used[:1])
-        scored = ScoredRow(**vars(row), scores=kept, states=drawn)
+        held_out = _of_seeds(returns.get(row.id, {}), row.used)
+        scored = ScoredRow(**vars(row), scores=kept, states=drawn, returns=held_out)
         tasks.setdefault(scored.task, []).append(scored)
     made = (Task(name, rows[0].entry.env, tuple(rows)) for name, rows in tasks.items())
     return ScoredRun(manifest, tuple(made))
@@ -168,20 +182,33 @@ def load(folder: RunFolder, manifest: Manifest) -> ScoredRun:
 def summarise(run: ScoredRun) -> dict[str, object]:
     """Return the content of ``summary.json``: each row's seeds, and its scores over them."""
     return {
-        row.id: {**row.counts, "intervals": {kind: _summary(row, kind) for kind in row.kinds}}
+        row.id: {
+            **row.counts,
+            "intervals": {kind: _summary(row, kind) for kind in row.kinds},
+            "returns": {
+                str(level): {name: _plain(row.of_returns(name, level)) for name in RETURN_NUMBERS}
+                for level in (LEVELS if row.returns else ())
+            },
+        }
         for row in run.rows
     }
 
 
 def _summary(row: ScoredRow, kind: str) -> dict[str, Mapping[str, float | int | None]]:
-    found = {number: row.over_seeds(number, kind) for number in NUMBERS}
+    groups = {"": ALL} | ({"visited_": VISITED} if VISITED in row.scores["visits"] else {})
     return {
-        number: {
-            "mean": mean if math.isfinite(mean) else None,
-            "se": se if math.isfinite(se) else None,
-            "seeds": seeds,
-        }
-        for number, (mean, se, seeds) in found.items()
+        f"{prefix}{number}": _plain(row.over_seeds(number, kind, visits=visits))
+        for prefix, visits in groups.items()
+        for number in NUMBERS
+    }
+
+
+def _plain(found: Mean) -> Mapping[str, float | int | None]:
+    mean, se, seeds = found
+    return {
+        "mean": mean if math.isfinite(mean) else None,
+        "se": se if math.isfinite(se) else None,
+        "seeds": seeds,
     }
 
 

@@ -28,6 +28,11 @@ _KINDS = (
     "the paper's, as wide, around the latest sample; heads: BootDQN's after the last update; "
     "quantiles: QR-DQN's, which are those of the return and not of its mean."
 )
+_RETURNS = (
+    "The share of greedy episodes, played after the calibration and seen from a random state each, "
+    "whose discounted return lies in its interval (kind = 'return'), and the mean width of 95 % "
+    "intervals. Means ± standard errors over seeds; seeds that could not be calibrated are missing."
+)
 _BY_GROUP = "Of 95 % intervals: the coverage, and the mean width in brackets. Means over seeds."
 
 
@@ -36,7 +41,7 @@ def tables(run: ScoredRun) -> list[Table]:
     made = [task_table(run, task, i + 1) for i, task in enumerate(run.tasks)]
     by_visits = [visits_table(task) for task in run.tasks if task.bins]
     by_action = [action_table(task) for task in run.tasks if task.env == ESCAPE]
-    return [*made, *by_visits, *by_action]
+    return [*made, *returns_tables(run), *by_visits, *by_action]
 
 
 def task_table(run: ScoredRun, task: TaskRows, place: int) -> Table:
@@ -63,6 +68,30 @@ def task_table(run: ScoredRun, task: TaskRows, place: int) -> Table:
         *notes_on_seeds([(row.label, row) for row in task.rows]),
     )
     return make_table(f"task-{task.name}", f"Table {place}. {task.title}", cells, task.lines, notes)
+
+
+def returns_tables(run: ScoredRun) -> list[Table]:
+    """Return how often held-out returns lie in their intervals, if that is known of some row."""
+    lines = [(task.title, row) for task in run.tasks for row in task.rows if row.returns]
+    if not lines:
+        return []
+
+    def of(name: str, level: int) -> Callable[[tuple[str, ScoredRow]], str]:
+        def cell(line: tuple[str, ScoredRow]) -> str:
+            value = line[1].of_returns(name, level)
+            return plus_minus(value, digits=2 if name == "coverage" else None)
+
+        return cell
+
+    cells: Cells[tuple[str, ScoredRow]] = {
+        Column("task", words=True): lambda line: line[0],
+        Column("algorithm", words=True): lambda line: line[1].label,
+        Column("seeds"): lambda line: str(line[1].of_returns("coverage", 95).seeds),
+        **{Column(f"{level} %", "coverage"): of("coverage", level) for level in LEVELS[:-1]},
+        Column("width of 95 %"): of("width", 95),
+    }
+    title = "Intervals for the return, after calibration"
+    return [make_table("returns", title, cells, lines, [_RETURNS])]
 
 
 def visits_table(task: TaskRows) -> Table:
@@ -102,10 +131,19 @@ def mean_se(value: Mean, row: ScoredRow, kind: str, name: str) -> str:
     if not value.seeds:
         return NONE
     digits = 2 if name.startswith("coverage") or name == "rank" else None
-    shown = f"{value.mean:z.2f}" if digits else short(value.mean)
-    error = NONE if math.isnan(value.se) else f"{value.se:.2f}" if digits else short(value.se)
     every = row.over_seeds("width", kind).seeds
-    return f"{shown} ± {error}" + (f" ({value.seeds} seeds)" if value.seeds < every else "")
+    fewer = f" ({value.seeds} seeds)" if value.seeds < every else ""
+    return plus_minus(value, digits) + fewer
+
+
+def plus_minus(value: Mean, digits: int | None = None) -> str:
+    """Write a mean and its standard error, with so many digits or as few as count."""
+    if not value.seeds:
+        return NONE
+    shown = short(value.mean) if digits is None else f"{value.mean:z.{digits}f}"
+    if math.isnan(value.se):
+        return f"{shown} ± {NONE}"
+    return f"{shown} ± {short(value.se) if digits is None else f'{value.se:.{digits}f}'}"
 
 
 def short(value: float) -> str:
