@@ -52,6 +52,15 @@ def test_they_are_solved_at_their_points():
     np.testing.assert_allclose(record.solved.mean[-1][:, known], [TRUTH[known]] * 2, atol=0.05)
 
 
+def test_they_do_not_reach_beyond_what_rewards_allow():
+    record = trained().tracking()
+    np.testing.assert_allclose(record.solved.bound, 1 / (1 - SMALL["discount"]))
+    wide = record.solved._replace(sd=np.full_like(record.solved.sd, 10.0))
+    low, high = Tracking(record.steps, record.updates, record.samples, wide).value_interval()
+    np.testing.assert_array_equal(low, -record.solved.bound)
+    np.testing.assert_array_equal(high, record.solved.bound)
+
+
 def test_they_are_those_that_the_posterior_has():
     agent = make().learn(1_036, **TRACKED, track_intervals_from=None)
     found = agent.tracking().solved

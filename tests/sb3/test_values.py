@@ -69,6 +69,7 @@ def test_values_of_several_steps_are_solved_from_the_memory_alone():
     pools = [ModelSource(m).member(0).pool._replace(filled=np.int32(100)) for m in (one, three)]
     assert ModelSource(one).seen(0, pools[0]) > 1.0 == ModelSource(three).seen(0, pools[1])
     assert three.learner.functions.options.n_step == 3
+    assert make(gamma=0.5).learner.functions.options.discount == 0.5  # of the guard's bound
 
 
 def test_dicts_and_normalised_observations():

@@ -62,12 +62,13 @@ class Records:
             solver.values_from_some(member, self.observations, transitions)
             for member in range(len(trainer.seeds))
         ]
-        mean, sd = (
-            np.stack([np.asarray(part, np.float32) for part in parts])[None]
-            for parts in zip(*((values.mean, values.sd) for values in found), strict=True)
+        each = ((v.mean, v.sd, np.broadcast_to(v.bound, v.mean.shape)) for v in found)
+        parts = (
+            np.stack([np.asarray(part, np.float32) for part in of_seeds])[None]
+            for of_seeds in zip(*each, strict=True)
         )
         steps, updates = np.array([trainer.steps]), np.array([trainer.clock.updates])
-        self._solved.append(SolvedPoints(steps, updates, mean, sd))
+        self._solved.append(SolvedPoints(steps, updates, *parts))
 
     def recent(self, seeds: int, task: Task, records: int) -> Tracking:
         """Return the last records, without going through all of them."""
@@ -108,8 +109,10 @@ class Records:
             If they do not fit together, or not the agent.
         """
         names = ("observations", *SolvedPoints._fields)
-        saved = [arrays.get(f"{TRACKING}.{name}") for name in names]
-        found = [array for array in saved if array is not None]
+        saved = {name: arrays.get(f"{TRACKING}.{name}") for name in names}
+        if saved["bound"] is None and saved["mean"] is not None:  # a file from before there was one
+            saved["bound"] = np.full_like(saved["mean"], np.inf)
+        found = [array for array in saved.values() if array is not None]
         if not found:
             return
         if len(found) < len(names) or not _fitting(*found, seeds=seeds, task=task):
@@ -124,12 +127,13 @@ def _fitting(
     updates: NDArray,
     mean: NDArray,
     sd: NDArray,
+    bound: NDArray,
     *,
     seeds: int,
     task: Task,
 ) -> bool:
     counts = all(part.dtype.kind in "iu" and part.ndim == 1 for part in (steps, updates))
-    floats = all(part.dtype.kind == "f" and part.ndim == 4 for part in (mean, sd))
+    floats = all(part.dtype.kind == "f" and part.ndim == 4 for part in (mean, sd, bound))
     return (
         counts
         and floats
@@ -137,5 +141,6 @@ def _fitting(
         and observations.shape[1:] == task.shape
         and mean.shape[:3] == (len(steps), seeds, len(observations))
         and mean.shape[3] in (1, task.actions)
-        and (mean.shape, steps.shape) == (sd.shape, updates.shape)
+        and mean.shape == sd.shape == bound.shape
+        and steps.shape == updates.shape
     )

@@ -31,8 +31,9 @@ class SolvedPoints(NamedTuple):
     """Environment steps and updates at each point, (points,)."""
     mean: NDArray
     sd: NDArray
-    """The values and their standard errors, (points, seeds, states, actions); V-values have no axis
-    of actions."""
+    bound: NDArray
+    """The values, their standard errors, and how large a value could be at all by the rewards that
+    were remembered: (points, seeds, states, actions). V-values have no axis of actions."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Tracking:
                 "No values were solved in this training: pass `track_intervals_every=1000` to "
                 "`learn`."
             )
-        return Values(self.solved.mean, self.solved.sd).interval(level)
+        return Values(self.solved.mean, self.solved.sd, bound=self.solved.bound).interval(level)
 
     def plot(
         self,
@@ -200,7 +201,8 @@ class Tracking:
         """Return the records without the axis of actions, as those of V-values have none."""
         solved = self.solved
         if solved is not None:
-            solved = solved._replace(mean=solved.mean[..., 0], sd=solved.sd[..., 0])
+            mean, sd, bound = (part[..., 0] for part in (solved.mean, solved.sd, solved.bound))
+            solved = solved._replace(mean=mean, sd=sd, bound=bound)
         return dataclasses.replace(self, samples=self.samples[..., 0], solved=solved)
 
     @property

@@ -241,6 +241,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         self._check_options()
         super()._setup_model()
         options = {name: getattr(self, name) for name in option_defaults(self.agent.options_type)}
+        options["discount"] = self.gamma  # which the scale of values and the guard's bound follow
         options["n_step"] = getattr(self.replay_buffer, "n_steps", 1)  # it adds up the rewards
         # Without a seed every model is different, as in SB3.
         drawn = int(np.random.SeedSequence().generate_state(1)[0])

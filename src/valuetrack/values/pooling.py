@@ -43,5 +43,5 @@ def pooled(seeds: Sequence[Values]) -> Values:
     means = np.stack([np.asarray(values.mean, np.float64) for values in seeds])
     within = np.mean([np.square(values.sd, dtype=np.float64) for values in seeds], axis=0)
     variance = np.maximum(within, means.var(axis=0, ddof=1)) / len(seeds)
-    bound = max(values.bound for values in seeds)
+    bound = float(np.max([np.max(values.bound) for values in seeds]))
     return Values(means.mean(axis=0), np.sqrt(variance), float(len(seeds) - 1), bound)

@@ -87,8 +87,8 @@ class Values(NamedTuple):
     sd: Floats
     df: float = math.inf
     """Degrees of freedom of the standard errors, for Student's t; infinite for a normal law."""
-    bound: float = math.inf
-    """How large a value can be at all, in size."""
+    bound: float | Floats = math.inf
+    """How large a value can be at all, in size; of all alike, or of each."""
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return mean -+ t sd, with t the quantile of Student's law, or of the normal one.
@@ -109,7 +109,8 @@ class Values(NamedTuple):
 
     def at(self, where: Any) -> Values:
         """Return some of the values, by an index of their arrays."""
-        return self._replace(mean=self.mean[where], sd=self.sd[where])
+        bound = self.bound[where] if isinstance(self.bound, np.ndarray) else self.bound
+        return self._replace(mean=self.mean[where], sd=self.sd[where], bound=bound)
 
 
 def bound_of(rewards: Floats, discounts: Floats) -> float:
