@@ -33,7 +33,7 @@ LEVELS = {
     ],
     2: ["samplers"],
     3: ["learner", "losses"],
-    4: ["normalisation", "training", "values"],
+    4: ["behaviours", "normalisation", "training", "values"],
     5: ["api"],
     6: ["agents"],
     7: ["registry"],

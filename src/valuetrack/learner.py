@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from valuetrack.host_networks import Forward
 from valuetrack.measurement import TargetBatch
@@ -57,10 +58,13 @@ class LearnerState(NamedTuple):
     target: Params
     """The target network's parameters, or an empty tuple if there is no target network."""
     head: Array
-    """The acting head of a network with several heads; 0 for all others."""
+    """The acting head of a network with several heads; 0 for all others. One per observation where
+    trainers draw them; see :attr:`Learner.opinions`."""
     scale: Tree = ()
     """The running :class:`~valuetrack.normalisation.Moments` of the observations; an empty tuple if
     they are taken as they are."""
+    snapshots: Params = ()
+    """Earlier samples that act, on a leading axis; an empty tuple if the current one acts."""
 
 
 class Acted(NamedTuple):
@@ -111,6 +115,14 @@ class Learner(NamedTuple):
     observe: Callable[[LearnerState, Array, Array], LearnerState] | None = None
     """(state, observations, which of them count) -> state: told of all that is collected, where
     observations are normalised; see :mod:`valuetrack.normalisation`."""
+    opinions: int = 0
+    """Over how many opinions of the values each episode draws the one it is played by: trainers do,
+    from the last of the ``acting_uniforms``, and give ``act`` a state whose ``head`` has one number
+    per observation. 0 for learners that act otherwise; see :mod:`valuetrack.behaviours`."""
+    redraw_every: int | None = None
+    """After how many steps trainers draw another opinion within an episode."""
+    chain: Learner | None = None
+    """The learner of one chain, where several run in parallel; :func:`first_chain` is its state."""
 
 
 def build_learner(
@@ -194,6 +206,16 @@ def build_learner(
     return learner._replace(following=following, on_host=on_host)
 
 
+def first_chain(state: LearnerState) -> LearnerState:
+    """Return the state of the first of several parallel chains, for :attr:`Learner.chain`."""
+
+    def first(tree: Params) -> Params:
+        return jax.tree.map(lambda leaf: leaf[0], tree)
+
+    alone = state.sampler._replace(params=first(state.sampler.params))
+    return state._replace(sampler=alone, target=first(state.target))
+
+
 def acting_values(
     network: Network, to_values: Callable[[Tree], Tree], heads: int
 ) -> Callable[[LearnerState], Forward]:
@@ -241,6 +263,17 @@ def acted(q: Array, mask: Array, uniforms: Array, epsilon: Scalar, following: Fo
     else:
         value = jnp.sum(action_probabilities(q, mask, epsilon) * q, axis=-1)
     return Acted(action, value, jnp.ones(action.shape, bool))
+
+
+def drawn_opinion(uniform: Tree, opinions: int) -> Tree:
+    """Turn uniform numbers, JAX's or NumPy's, into the opinions that play the next episodes.
+
+    Examples
+    --------
+    >>> drawn_opinion(jnp.array([0.0, 0.55, 0.99]), 10).tolist()
+    [0, 5, 9]
+    """
+    return (uniform * opinions).astype(np.int32).clip(0, opinions - 1)
 
 
 def act_without_values(action: Array) -> Acted:

@@ -45,6 +45,9 @@ SMALL_CONVOLUTIONS = ((16, 3, 1), (32, 3, 1))
 TINY_CONVOLUTIONS = ((16, 2, 1),)
 """For images too small for those, too."""
 
+PRIOR_FUNCTION = "prior"
+"""The name of a prior function's parameters among those of a network."""
+
 FEW = 4
 """Up to how many terms a sum is written out."""
 
@@ -355,6 +358,38 @@ def _two_layers(
     keys, count = jax.random.split(key), math.prod(shape)
     shapes = {"value": (width, count // shape[axis]), "advantage": (width, count)}
     return {name: make(k, one) for k, (name, one) in zip(keys, shapes.items(), strict=True)}
+
+
+def with_prior_function(network: Network, prior: Network, scale: float) -> Network:
+    r"""Add a randomised prior function: :math:`Q_\theta(s, a) + \beta\, p(s, a)`.
+
+    p is a random draw of ``prior`` that nothing changes: no gradient reaches its parameters, which
+    are under the name "prior". Where there are no data the values are those of p.
+
+    References
+    ----------
+    Osband, Aslanides and Cassirer (2018). Randomized prior functions for deep reinforcement
+    learning. NeurIPS. https://arxiv.org/abs/1806.03335
+    """
+
+    def init(key: Array) -> Params:
+        own_key, prior_key = jax.random.split(key)
+        return {**network.init(own_key), PRIOR_FUNCTION: prior.init(prior_key)}
+
+    def apply(params: Params, x: Array) -> Array:
+        fixed = jax.lax.stop_gradient(prior.apply(params[PRIOR_FUNCTION], x))
+        return network.apply(params, x) + scale * fixed
+
+    return Network(init, apply)
+
+
+def several(network: Network, count: int) -> Network:
+    """Return several copies as one network: parameters and outputs have a leading axis of them."""
+
+    def init(key: Array) -> Params:
+        return jax.vmap(network.init)(jax.random.split(key, count))
+
+    return Network(init, jax.vmap(network.apply, in_axes=(0, None)))
 
 
 def parameter_count(params: Params) -> int:

@@ -221,4 +221,5 @@ def normalised(learner: Learner, scaling: Scaling) -> Learner:
         observe=observe if which is not None else None,
         quantiles=quantiles if learner.quantiles is not None else None,
         on_host=on_host if learner.on_host is not None else None,
+        chain=None if learner.chain is None else normalised(learner.chain, scaling),
     )

@@ -406,7 +406,7 @@ def test_a_cycle_that_is_cut_off_leaves_nothing_behind():
 def test_exploration_is_that_of_the_step():
     trainer = make_trainer(env=lambda: Counter(last=999, horizon=999), epsilon=1.0)
     seen, choose = [], trainer._choose
-    trainer._choose = lambda *inputs: seen.append(int(inputs[-1])) or choose(*inputs)
+    trainer._choose = lambda *inputs: seen.append(int(inputs[3])) or choose(*inputs)
     trainer.run(2)
     assert seen == list(range(10))
 

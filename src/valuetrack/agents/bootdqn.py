@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from valuetrack.agents.exploring import ExploringOptions, he_network
 from valuetrack.agents.target_network import GradientOptions
 from valuetrack.api.agent import Agent
 from valuetrack.api.options import Count, PositiveShare
@@ -17,7 +18,7 @@ from valuetrack.policies import greedy, select
 from valuetrack.types import Apply, Array, Params
 
 
-class BootDQNOptions(GradientOptions):
+class BootDQNOptions(GradientOptions, ExploringOptions):
     """BootDQN's own options.
 
     Attributes
@@ -27,7 +28,8 @@ class BootDQNOptions(GradientOptions):
     mask_probability
         With which probability a head learns from a transition.
     head_every
-        Another head is drawn to act every this many updates.
+        Another head is drawn to act every this many updates, with
+        ``behaviour="epsilon_greedy"``.
     """
 
     heads: Count = 10
@@ -61,7 +63,10 @@ class BootDQN(Agent[BootDQNOptions]):
         number.
         """
         heads = options.heads
-        network = options.network(task, (heads, task.actions))
+        shape = (heads, task.actions)
+        network = options.around_prior(
+            options.network(task, shape), he_network(options, task, shape)
+        )
 
         def average_body(gradient: Params) -> Params:
             return {**gradient, "body": jax.tree.map(lambda g: g / heads, gradient["body"])}
@@ -71,7 +76,7 @@ class BootDQN(Agent[BootDQNOptions]):
             bootstrapped_errors(network.apply, double=options.double),
             transform_gradient=average_body,
         )
-        return build_learner(
+        learner = build_learner(
             network,
             optimiser,
             to_values=heads_first,
@@ -81,6 +86,7 @@ class BootDQN(Agent[BootDQNOptions]):
             head_every=options.head_every,
             prepare=bootstrapped_mask(heads, options.mask_probability),
         )
+        return learner if options.behaviour == "epsilon_greedy" else options.behaving(learner)
 
 
 def heads_first(outputs: Array) -> Array:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import pydantic
+from pydantic import Field
 
 from valuetrack import priors, samplers
+from valuetrack.agents.exploring import ExploringOptions, he_network
 from valuetrack.api.options import (
     Count,
     CountOrZero,
@@ -33,7 +35,7 @@ from valuetrack.measurement import (
     sarsa_target,
     squared_scale_of,
 )
-from valuetrack.networks import InitName, Network
+from valuetrack.networks import InitName, Network, several
 from valuetrack.priors import Prior
 from valuetrack.samplers.base import Sampler
 from valuetrack.samplers.units import Preconditioner, on_last_layer
@@ -60,7 +62,11 @@ WITH_STEP_SIZE: Keywords = {
 """What else is the paper's where the step is, unless it is given."""
 
 
-class SamplerOptions(Options):
+WITH_PRIOR_FUNCTION: Keywords = {"value_scale": 1, "guard": False}
+"""What follows from a prior function, unless it is given."""
+
+
+class SamplerOptions(Options, ExploringOptions):
     """What LKTD, SGLD and SGHMC share: the model of the values, and the sampler.
 
     Attributes
@@ -105,6 +111,12 @@ class SamplerOptions(Options):
     guard
         Whether values are kept within what rewards and discount allow, and the step is halved
         where they run beyond; see :mod:`valuetrack.samplers.guard`.
+    chains
+        Independent chains that learn from the same batches of one replay memory. ``posterior`` has
+        the samples of all; agents act by their mean, or as ``behaviour`` says.
+    prior_scale
+        With one, ``value_scale=1`` and ``guard=False`` unless they are given: both judge values
+        by rewards that were seen, and a prior function hopes for others.
     """
 
     init: InitName | Literal["prior"] = "he"  # type: ignore[assignment]
@@ -129,12 +141,15 @@ class SamplerOptions(Options):
     inner_power: NotNegative = default_of(samplers.lktd, "inner_power")
     likelihood_weight: Positive = default_of(samplers.lktd, "likelihood_weight")
     guard: bool = True
+    chains: Annotated[int, Field(ge=1, le=1_000)] = 1
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _one_step(cls, given: Keywords) -> Keywords:
         """Let the one of step size and learning rate that is given take the other's place."""
         chosen = one_step(given)
+        if given.get("prior_scale"):
+            chosen = {**WITH_PRIOR_FUNCTION, **chosen}
         return {name: chosen[name] for name in chosen if name in cls.model_fields or name in given}
 
     def population(self) -> float | Schedule:
@@ -221,7 +236,9 @@ def sampling_learner(
     ``form="sarsa"`` is the paper's Q-function form :math:`r = Q(s,a) - \gamma Q(s',a') + \eta`,
     ``form="q_learning"`` its second model, :math:`y = Q(s,a) + \eta` with a target network.
     """
-    network = options.network(task, task.actions)
+    network = options.around_prior(
+        options.network(task, task.actions), he_network(options, task, task.actions)
+    )
     forms: dict[str, Callable[[Apply], Measurement]] = {
         "q_learning": partial(q_learning, double=options.double),
         "sarsa": partial(sarsa, gradient=options.gradient),
@@ -229,15 +246,29 @@ def sampling_learner(
         "expected_sarsa": expected_sarsa,
     }
     own = type(options).model_fields.keys() - SamplerOptions.model_fields.keys()
-    measurement = forms[options.form](network.apply)
-    return build_learner(
-        network,
-        build_chain(sampler, measurement, network.apply, options, own),
+
+    def build(apply: Apply) -> Sampler:
+        return build_chain(sampler, forms[options.form](apply), apply, options, own)
+
+    chain = build(network.apply)
+    if options.prior_scale:
+        chain = samplers.around_prior_function(build, network.apply)
+    assemble = partial(
+        build_learner,
         target_every=None if options.form == "sarsa" else options.target_every,
         tau=options.tau,
         exploration=exploration_by_update(options),
         following=FOLLOWING[options.form],
     )
+    learner = assemble(network, chain)
+    if options.chains > 1:
+        learner = assemble(
+            several(network, options.chains),
+            samplers.parallel(chain, options.chains),
+            to_values=lambda outputs: outputs,
+            heads=options.chains,
+        )._replace(chain=learner)
+    return options.behaving(learner)
 
 
 def build_chain(

@@ -163,8 +163,8 @@ class Options(pydantic.BaseModel):
     def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         """Let ``help`` explain the inherited options as well."""
         super().__pydantic_init_subclass__(**kwargs)
-        inherited = inspect.getdoc(cls.__base__) or ""
-        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{inherited}"
+        inherited = [inspect.getdoc(base) or "" for base in cls.__bases__]
+        cls.__doc__ = "\n\n".join([inspect.cleandoc(cls.__doc__ or ""), *inherited])
 
     hidden: Layers = (256, 256)
     activation: Literal["relu", "tanh", "elu", "gelu", "silu", "leaky_relu"] = "relu"

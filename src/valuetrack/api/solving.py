@@ -11,7 +11,7 @@ import numpy as np
 from valuetrack import posterior
 from valuetrack.api.acting import Actor
 from valuetrack.api.queries import in_blocks
-from valuetrack.learner import Learner, LearnerState
+from valuetrack.learner import Learner, LearnerState, first_chain
 from valuetrack.posterior import Pool
 from valuetrack.training.evaluation import values_key
 from valuetrack.training.trainer import Clock, Trainer
@@ -200,7 +200,7 @@ class Solver:
 
     def check(self, example: NDArray) -> None:
         """Refuse a network whose values cannot be solved; ``example`` is an observation."""
-        self._linearisation(self.source.member(0).learner, example)
+        self._linearisation(self._of_one_chain(self.source.member(0).learner), example)
 
     def _solve(self, member: int, memory: Transition, example: NDArray) -> _Solved:
         learned = self.source.member(member)
@@ -210,6 +210,7 @@ class Solver:
         if self._of_mean and isinstance(learned.pool, Pool):
             mean, seen = _mean_of_pool(learned.pool), self.source.seen(member, learned.pool)
             state = state._replace(sampler=state.sampler._replace(params=mean))
+        state = self._of_one_chain(state)
         of, epsilon = self._linearisation(state, example), self.source.epsilon
         waves = misfit.waves(np.asarray(memory.observation)) if of.waves else None
 
@@ -246,8 +247,13 @@ class Solver:
         if self._linearised is None:
             learner = self.source.learner
             acting = learner if self.actor is None else self.actor.learner
-            self._linearised = features.linearised(learner, state, values_key(), example, acting)
+            solved = learner.chain or learner
+            self._linearised = features.linearised(solved, state, values_key(), example, acting)
         return self._linearised
+
+    def _of_one_chain(self, state: LearnerState) -> LearnerState:
+        """Return the state of the first of several chains: all have the same memory to solve."""
+        return state if self.source.learner.chain is None else first_chain(state)
 
 
 _mean_of_pool = jax.jit(posterior.weighted_mean)

@@ -11,6 +11,8 @@ from valuetrack.types import Json
 
 NO_NEXT_ACTION = "SB3's replay buffer does not keep the next action, so the form is Q-learning's"
 
+NO_OPINIONS = "SB3 chooses actions itself; valuetrack's own class explores by several opinions"
+
 NAMED_BY_SB3 = {
     "discount": "SB3 calls it gamma",
     "batch_size": "it is SB3's own",
@@ -31,6 +33,11 @@ NAMED_BY_SB3 = {
     "convolutions": "give policy_kwargs=dict(convolutions=[...])",
     "form": NO_NEXT_ACTION,
     "gradient": NO_NEXT_ACTION,
+    "chains": NO_OPINIONS,
+    "behaviour": NO_OPINIONS,
+    "behaviour_every": NO_OPINIONS,
+    "optimism_level": NO_OPINIONS,
+    "prior_scale": NO_OPINIONS,
 }
 """The options of valuetrack's agents that are not keywords here, and what replaces them."""
 ELSEWHERE = {

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from valuetrack.envs.base import Environment
-from valuetrack.learner import Acted, Learner, LearnerState
+from valuetrack.learner import Acted, Learner, LearnerState, drawn_opinion
 from valuetrack.measurement import discount_of
 from valuetrack.replay import DeviceRing, Layout, Rows
 from valuetrack.samplers.base import Info
@@ -53,6 +53,8 @@ class SeedState(NamedTuple):
     """The rewards of the running episode so far, in each environment."""
     belief: Belief
     """What the learner believed of the running episode, in each environment."""
+    head: Tree = NOTHING
+    """The opinion that plays the running episode, in each environment, where episodes draw one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,8 @@ class Loop:
         )
         env = jax.vmap(self.env.reset)(uniforms.reset)
         values = jax.eval_shape(self.learner.values, key, learned.learner, self.tracked)
-        first = self._choose(learned.learner, env, uniforms.policy, jnp.int32(0))
+        head = self._drawn_opinion(uniforms.policy)
+        first = self._choose(learned.learner, env, uniforms.policy, jnp.int32(0), head)
         return SeedState(
             key=key,
             env=env,
@@ -86,6 +89,7 @@ class Loop:
             values=jnp.zeros((self.room, *values.shape)),
             episode_return=jnp.zeros(self.settings.environments),
             belief=beliefs.begun(first.value, first.follows),
+            head=head,
         )
 
     def collect(
@@ -149,7 +153,7 @@ class Loop:
 
         count = self.settings.environments
         steps = first_step + count * jnp.arange(self.settings.steps_per_update)
-        begin = (_Running(seed.env, seed.action, seed.belief), seed.episode_return)
+        begin = (_Running(seed.env, seed.action, seed.belief, seed.head), seed.episode_return)
         (running, so_far), (rows, reward, finished, over, ended) = jax.lax.scan(
             body, begin, (uniforms, steps)
         )
@@ -170,7 +174,7 @@ class Loop:
         self, learner: LearnerState, running: _Running, uniforms: Array, step: Array
     ) -> tuple[_Running, Rows, Array, Array, beliefs.Ended]:
         """Step every environment once; start a new episode where one is over."""
-        env, action, belief = running
+        env, action, belief, head = running
         count = self.settings.environments
         drawn = self._split(uniforms)
         after = jax.vmap(self.env.step)(env, action, drawn.step)
@@ -179,7 +183,8 @@ class Loop:
         # An action is needed at s', for the transition, and where the environment really goes on,
         # which is a fresh start if the episode is over: both in one pass through the network.
         both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), after.state, fresh)
-        choices = self._choose(learner, both, jnp.tile(drawn.policy, (2, 1)), step)
+        heads, head = self._next_opinions(head, over, drawn.policy, step)
+        choices = self._choose(learner, both, jnp.tile(drawn.policy, (2, 1)), step, heads)
         there, anew = (Acted(*(part[i] for part in choices)) for i in _halves(count))
         next_mask, next_action = jax.vmap(self.env.action_mask)(after.state), there.action
         if self.learner.policy is not None:  # the behaviour may explore beside it
@@ -202,15 +207,35 @@ class Loop:
             beliefs.chosen(belief, there.value, there.follows),
         )
         action = jnp.where(over, anew.action, there.action)
-        went = _Running(go_on, action, belief)
+        went = _Running(go_on, action, belief, head)
         ahead = jnp.where(over, 0, count) if self.settings.n_step > 1 else ()
         return went, self.ring.pack(transition, ahead), after.reward, over, ended
 
-    def _choose(self, learner: LearnerState, env: Tree, uniforms: Array, step: Array) -> Acted:
+    def _choose(
+        self, learner: LearnerState, env: Tree, uniforms: Array, step: Array, head: Tree
+    ) -> Acted:
         observation = jax.vmap(self.env.observe)(env)
         mask = jax.vmap(self.env.action_mask)(env)
         epsilon = self.settings.exploration(step)
-        return self.learner.act(learner, observation, mask, uniforms, epsilon)
+        state = learner._replace(head=head) if self.learner.opinions else learner
+        return self.learner.act(state, observation, mask, uniforms, epsilon)
+
+    def _drawn_opinion(self, uniforms: Array) -> Tree:
+        """Draw the opinion that plays an episode, for each environment; nothing where none is."""
+        if not self.learner.opinions:
+            return NOTHING
+        return drawn_opinion(uniforms[..., -1], self.learner.opinions)
+
+    def _next_opinions(
+        self, head: Tree, over: Array, uniforms: Array, step: Array
+    ) -> tuple[Tree, Tree]:
+        """Return who chooses at s' and at a fresh start, and who goes on."""
+        if not self.learner.opinions:
+            return NOTHING, NOTHING
+        fresh = self._drawn_opinion(uniforms)
+        if every := self.learner.redraw_every:
+            head = jnp.where(step // self.settings.environments % every == 0, fresh, head)
+        return jnp.concatenate([head, fresh]), jnp.where(over, fresh, head)
 
     def _learn(
         self, seed: SeedState, clock: Clock, key: Array, uniforms: Array
@@ -291,6 +316,7 @@ class _Running(NamedTuple):
     env: Tree
     action: Array
     belief: Belief
+    head: Tree
 
 
 class _Uniforms(NamedTuple):

@@ -20,7 +20,7 @@ from valuetrack.schedules import Schedule
 from valuetrack.training.seed_groups import Groups
 from valuetrack.training.trainer import COUNT_LIMIT, Settings
 from valuetrack.training.update import Learned
-from valuetrack.types import AnyArray, Array, NDArray, Params, Scalar
+from valuetrack.types import AnyArray, Array, NDArray, Params, Scalar, Tree
 
 STEPS_TOGETHER = 1_024
 """For how many steps epsilon is computed at a time."""
@@ -51,7 +51,7 @@ class Chooser:
         self._epsilon = _Exploration(settings.exploration, settings.environments)
         self._forward: list[Forward] = []
         self._known: list[Learned] | None = None
-        self._act = groups.compile(self._act_one, in_axes=(0, 0, 0, 0, None))
+        self._act = groups.compile(self._act_one, in_axes=(0, 0, 0, 0, 0, None))
 
     def forget(self) -> None:
         """Let go of the parameters, whose memory the next update then takes over."""
@@ -64,11 +64,13 @@ class Chooser:
         rows: NDArray,
         uniforms: NDArray,
         step: int,
+        heads: NDArray | None = None,
     ) -> tuple[Acted, NDArray]:
         """Return the actions to take, and those that SARSA counts as the next ones.
 
         They differ where a given policy is explored around. Only those in ``rows`` matter.
-        ``learned`` is that of each group; ``uniforms`` are (seeds, environments, n).
+        ``learned`` is that of each group; ``uniforms`` are (seeds, environments, n), and ``heads``,
+        the opinions that act where episodes draw one, (seeds, environments).
         """
         if self.policy is not None:
             drawn = uniforms.reshape(len(rows), -1)
@@ -76,8 +78,10 @@ class Chooser:
             taken = explored(own, observed.mask, drawn, self._epsilon(step))
             unknown = np.full(len(own), np.nan, np.float32)
             return _on_host([taken], [unknown], [np.ones(len(own), bool)]), own
-        in_numpy = self._learner.on_host is not None
-        choice = (self._in_numpy if in_numpy else self._compiled)(learned, observed, uniforms, step)
+        if self._learner.on_host is not None:
+            choice = self._in_numpy(learned, observed, uniforms, step)
+        else:
+            choice = self._compiled(learned, observed, uniforms, step, heads)
         return choice, np.asarray(choice.action)
 
     def _in_numpy(
@@ -98,19 +102,31 @@ class Chooser:
             return acted(q, observed.mask, drawn, self._epsilon(step), self._learner.following)
 
     def _compiled(
-        self, learned: list[Learned], observed: Observed, uniforms: NDArray, step: int
+        self,
+        learned: list[Learned],
+        observed: Observed,
+        uniforms: NDArray,
+        step: int,
+        heads: NDArray | None,
     ) -> Acted:
         by_seed = uniforms.shape[:2]
         seen = [part.reshape(*by_seed, *part.shape[1:]) for part in observed[:2]]
-        given = self._groups.split((*seen, uniforms))
+        given = self._groups.split((*seen, uniforms, () if heads is None else heads))
         parts = zip(self._act, learned, given, strict=True)
         chosen = [act(_acting(one.learner), *part, np.int32(step)) for act, one, part in parts]
         return _on_host(*zip(*chosen, strict=True))
 
     def _act_one(
-        self, state: LearnerState, observation: Array, mask: Array, uniforms: Array, step: Array
+        self,
+        state: LearnerState,
+        observation: Array,
+        mask: Array,
+        uniforms: Array,
+        head: Tree,
+        step: Array,
     ) -> Acted:
         epsilon = self._settings.exploration(step)
+        state = state._replace(head=head) if self._learner.opinions else state
         return self._learner.act(state, observation, mask, uniforms, epsilon)
 
 

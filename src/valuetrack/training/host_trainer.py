@@ -17,7 +17,7 @@ from valuetrack import rng
 from valuetrack.envs.gym.vectorised import Observed, StepResult, VectorisedEnvs
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
-from valuetrack.learner import Acted, Learner
+from valuetrack.learner import Acted, Learner, drawn_opinion
 from valuetrack.replay import HostRing, Layout
 from valuetrack.training import beliefs
 from valuetrack.training.beliefs import Belief
@@ -189,7 +189,8 @@ class HostTrainer(Trainer):
         generators = [self._generator(seed, cycles, start=1) for seed in self.seeds]
         count = self.learner.acting_uniforms
         uniforms = np.stack([g.random((len(places), count), np.float32) for g in generators])
-        first, _ = self._choose(self.observed, self._everywhere, uniforms, self.steps)
+        self._head = self._opinions(uniforms)
+        first, _ = self._choose(self.observed, self._everywhere, uniforms, self.steps, self._head)
         self.action: NDArray = np.asarray(first.action)
         self._belief: Belief = beliefs.begun(first.value, first.follows)
         self._broken_off = False
@@ -204,10 +205,11 @@ class HostTrainer(Trainer):
         ends = bool(over.any())
         # Where the next step only resets, nobody takes the action at the end of an episode.
         acting = ~over if arrived.current is arrived.next else self._everywhere
-        choice, next_action = self._choose(arrived.current, acting, uniforms, step)
+        played_by, self._head = self._head, self._next_opinions(over, uniforms, step)
+        choice, next_action = self._choose(arrived.current, acting, uniforms, step, self._head)
         last = choice
         if ends and arrived.truncated.any():
-            last, at_end = self._choose(arrived.next, arrived.truncated, uniforms, step)
+            last, at_end = self._choose(arrived.next, arrived.truncated, uniforms, step, played_by)
             next_action = np.where(over, at_end, next_action)
         self._collection.add(taken, self.observed, self.action, arrived, next_action)
         self.returns += arrived.reward * arrived.is_transition
@@ -262,10 +264,30 @@ class HostTrainer(Trainer):
         return np.asarray(values.reshape(len(self.seeds), -1).sum(axis=1))
 
     def _choose(
-        self, observed: Observed, rows: NDArray, uniforms: NDArray, step: int
+        self,
+        observed: Observed,
+        rows: NDArray,
+        uniforms: NDArray,
+        step: int,
+        head: NDArray | None,
     ) -> tuple[Acted, NDArray]:
         """Return the actions to take, and those that SARSA counts as the next ones."""
-        return self._chooser.choose(self._learned, observed, rows, uniforms, step)
+        return self._chooser.choose(self._learned, observed, rows, uniforms, step, head)
+
+    def _opinions(self, uniforms: NDArray) -> NDArray | None:
+        """Draw the opinions that play the next episodes, (seeds, environments), if they do."""
+        if not self.learner.opinions:
+            return None
+        return np.asarray(drawn_opinion(uniforms[..., -1], self.learner.opinions))
+
+    def _next_opinions(self, over: NDArray, uniforms: NDArray, step: int) -> NDArray | None:
+        """Return the opinions that go on: others where an episode is over, or it is time."""
+        fresh, every = self._opinions(uniforms), self.learner.redraw_every
+        if fresh is None or self._head is None:
+            return None
+        if every and step // self.settings.environments % every == 0:
+            return fresh
+        return np.where(over.reshape(self._head.shape), fresh, self._head)
 
     def _take_note(self) -> None:
         """Renew the priorities of what the last updates drew, before their rows can change."""

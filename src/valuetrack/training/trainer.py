@@ -221,7 +221,8 @@ class Trainer(ABC):
         guards: list[Tree] = [getattr(part, "guard", None) for part in units]
         if not all(guards):
             return np.zeros(len(self.seeds), int)
-        return np.concatenate([np.asarray(guard.halvings) for guard in guards])
+        found = np.concatenate([np.asarray(guard.halvings) for guard in guards])
+        return found if found.ndim == 1 else found.sum(axis=1)  # of all chains
 
     def member(self, index: int) -> Learned:
         """Return what one of the seeds has learned."""
