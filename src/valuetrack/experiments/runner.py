@@ -66,6 +66,7 @@ class UnitRun:
             )
         self.measure = build_measure(spec, row, self.agent)
         self.agent.trainer.track(self.measure.tracked)
+        self.steps = row.steps
         self.looks, self.seconds = 0, 0.0
 
     def run(self, stop: StopFlag, advance: Callable[[int], None]) -> bool:
@@ -80,9 +81,10 @@ class UnitRun:
         def next_point(cycle: int) -> int:
             return next(point for point in points if point > cycle)
 
-        def look() -> None:
+        def look() -> bool:
             self.seconds = time.monotonic() - began
             self._look()
+            return not self.measure.done
 
         def heartbeat() -> bool:
             nonlocal saved, told
@@ -105,6 +107,9 @@ class UnitRun:
             heartbeat=heartbeat,
             sink=self.measure.collect,
         )
+        if self.measure.done:  # ahead of time: the steps that are left count as taken
+            advance(max(0, self.steps * self.unit.seeds - told))
+            finished = True
         if finished:
             self._finish()
         return finished

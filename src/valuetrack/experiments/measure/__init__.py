@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from valuetrack.api.agent import AnyAgent
-from valuetrack.experiments.measure import control, intervals, outcome, training, values
+from valuetrack.experiments.measure import (
+    control,
+    exploration,
+    intervals,
+    outcome,
+    training,
+    values,
+)
 from valuetrack.experiments.measure.base import Measure
 from valuetrack.experiments.spec import Experiment, Row, Section, SpecError, spec_error
 from valuetrack.types import Json
@@ -25,6 +32,12 @@ class _Kind(NamedTuple):
 KINDS: dict[str, _Kind] = {
     "values": _Kind(values.ValuesOptions, values.plan_points, values.ValuesMeasure, False),
     "control": _Kind(control.ControlOptions, control.plan_points, control.ControlMeasure, False),
+    "exploration": _Kind(
+        exploration.ExplorationOptions,
+        exploration.plan_points,
+        exploration.ExplorationMeasure,
+        False,
+    ),
     "intervals": _Kind(
         intervals.IntervalsOptions, intervals.plan_points, intervals.IntervalsMeasure, False
     ),

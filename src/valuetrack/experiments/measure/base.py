@@ -27,6 +27,11 @@ class Measure(Protocol):
     points: list[int]
     """After how many cycles it wants to look, in ascending order; the last is the end."""
 
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to be seen, so that a unit may end before its last point."""
+        return False
+
     grid: Json | None = None
     """What its maps are of, as ``grid.json`` says it, if it makes any."""
 
