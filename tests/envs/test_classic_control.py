@@ -13,15 +13,21 @@ import pytest
 from scipy import stats
 
 from valuetrack.envs import (
+    DEEP_SEA_ID,
     ESCAPE_ID,
     IN_JAX,
+    N_CHAIN_ID,
+    RIVER_SWIM_ID,
     Acrobot,
     AcrobotState,
     CartPole,
     CartPoleState,
+    DeepSea,
     IndoorEscape,
     MountainCar,
     MountainCarState,
+    NChain,
+    RiverSwim,
 )
 
 pytestmark = pytest.mark.usefixtures("optimised")  # parity is to hold for what users run
@@ -405,7 +411,9 @@ def test_the_wall_stops_the_car():
 
 def test_ids_lead_to_the_environments():
     builders = {case.id: case.build for case in CASES}
-    assert {**builders, ESCAPE_ID: IndoorEscape} == IN_JAX
+    grids = {ESCAPE_ID: IndoorEscape}
+    hard = {DEEP_SEA_ID: DeepSea, N_CHAIN_ID: NChain, RIVER_SWIM_ID: RiverSwim}
+    assert {**builders, **grids, **hard} == IN_JAX
     for name, build in IN_JAX.items():
         env, twin = build(), gymnasium.make(name, disable_env_checker=True)
         assert env.num_actions == twin.action_space.n

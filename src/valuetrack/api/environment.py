@@ -17,11 +17,12 @@ from gymnasium.vector import VectorEnv
 from valuetrack import normalisation
 from valuetrack.api.observations import Observation, encode_in_jax, encode_on_host
 from valuetrack.envs import ObservationSpec, find, ids_in_jax
-from valuetrack.envs.base import bounds_in_jax
+from valuetrack.envs.base import bounds_in_jax, factors_in_jax
 from valuetrack.envs.gym.absent import StandIn, described
 from valuetrack.envs.gym.actions import Actions
 from valuetrack.envs.gym.guards import name_of
 from valuetrack.envs.gym.make import make_by_id, make_vectorised
+from valuetrack.envs.gym.spaces import space_in_jax
 from valuetrack.envs.gym.statistics import learning_in, share_statistics
 from valuetrack.envs.gym.vectorised import SequentialEnvs, VectorisedEnvs
 from valuetrack.learner import Task
@@ -131,7 +132,7 @@ class AgentEnvironment:
         """Return how observations are brought to a common scale."""
         if self.in_python is None:
             bounds = bounds_in_jax(self.in_jax)
-            factors: Floats = np.ones(bounds.shape[1:])
+            factors: Floats = factors_in_jax(self.in_jax)
         else:
             bounds, factors = self.in_python.bounds, self.in_python.factors
         return normalisation.scaling(bounds, factors, wanted, is_image=self.task.is_image)
@@ -149,11 +150,7 @@ class AgentEnvironment:
         if self.in_python is not None:
             space: Space = self.in_python.observation_space
             return space
-        spec = ObservationSpec.of_env(self.in_jax)
-        low, high = (
-            end.reshape(spec.shape).astype(spec.dtype) for end in bounds_in_jax(self.in_jax)
-        )
-        return spaces.Box(low, high, dtype=spec.dtype.type)
+        return space_in_jax(self.in_jax)
 
     @property
     def action_space(self) -> Space:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.scipy.special import ndtri
 
 from valuetrack.types import Array, DType, Floats
 
@@ -29,6 +30,10 @@ FLOAT32: DType = np.dtype(np.float32)
 UINT8: DType = np.dtype(np.uint8)
 MIN_IMAGE_SIDE = 5
 """Height and width of the smallest image, unless its dtype says that it is one (uint8)."""
+
+# The smallest step between float32 numbers just below one; keeps the normal quantile finite at
+# both ends, for a uniform may be exactly 0 and one rounded to float32 may become 1.
+_MARGIN = 2.0**-24
 
 
 class ObservationSpec(NamedTuple):
@@ -105,7 +110,8 @@ class Environment(Protocol[State]):
     Implementations are immutable and hashable, so that an environment can be closed over or passed
     as a static argument. All methods are written for one environment; the caller maps them over
     many. A state is a pytree of arrays. ``observation_bounds``, the lowest and the highest
-    observation, may be added; see :func:`bounds_in_jax`. The source has one to copy in
+    observation, may be added, and so may ``one_hot``, true if every observation is a one-hot
+    vector; see :func:`bounds_in_jax` and :func:`factors_in_jax`. The source has one to copy in
     ``skeletons/environment.py``; :func:`valuetrack.envs.register` gives it an id.
     """
 
@@ -165,6 +171,22 @@ def bounds_in_jax(env: JaxEnvironment) -> Floats:
     return np.stack([np.broadcast_to(bound, env.observation_shape) for bound in given])
 
 
+def factors_in_jax(env: JaxEnvironment) -> Floats:
+    """Return what brings one-hot vectors to the mean square 1, and 1 for all others, (*shape,).
+
+    An environment says with ``one_hot`` that its observations are such vectors.
+
+    Examples
+    --------
+    >>> from valuetrack.envs import CartPole, RiverSwim
+    >>> factors_in_jax(RiverSwim(size=4)), factors_in_jax(CartPole())
+    (array([2., 2., 2., 2.]), array([1., 1., 1., 1.]))
+    """
+    shape = env.observation_shape
+    factor = math.sqrt(math.prod(shape)) if getattr(env, "one_hot", False) else 1.0
+    return np.full(shape, factor)
+
+
 class TimedState(Protocol):
     """A NamedTuple of scalars whose last field counts the ``steps`` of the episode."""
 
@@ -222,3 +244,16 @@ class TimedTask(Generic[Timed]):
 def evenly(uniforms: Array, bound: float) -> Array:
     """Turn uniforms in [0, 1) into uniforms in [-bound, bound), float32."""
     return bound * (2.0 * jnp.asarray(uniforms, jnp.float32) - 1.0)
+
+
+def standard_normal(uniform: Array) -> Array:
+    """Turn uniforms in [0, 1) into draws from N(0, 1), float32, by the quantile function.
+
+    Examples
+    --------
+    >>> standard_normal(jnp.array([0.5, 0.8413447])).round(3).tolist()
+    [0.0, 1.0]
+    """
+    inside = jnp.clip(jnp.asarray(uniform, jnp.float32), _MARGIN, 1.0 - _MARGIN)
+    drawn: Array = ndtri(inside)
+    return drawn

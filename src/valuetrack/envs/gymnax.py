@@ -130,6 +130,11 @@ class GymnaxEnv:
         space = self.env.observation_space(self.params)
         return (0.0, 1.0) if hasattr(space, "n") else (space.low, space.high)
 
+    @property
+    def one_hot(self) -> bool:
+        """Whether observations are one-hot vectors, of the numbers of discrete states."""
+        return hasattr(self.env.observation_space(self.params), "n")
+
     def reset(self, uniforms: Array) -> GymnaxState:
         """Start an episode, with gymnax's ``reset_env``."""
         observation, state = self.env.reset_env(key_from_uniforms(uniforms), self.params)

@@ -17,10 +17,9 @@ from typing import ClassVar, Literal, NamedTuple, SupportsIndex, get_args
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtri
 from numpy.typing import NDArray
 
-from valuetrack.envs.base import FLOAT32, Shape, Step
+from valuetrack.envs.base import FLOAT32, Shape, Step, standard_normal
 from valuetrack.envs.policy_evaluation import action_values
 from valuetrack.envs.registry import register
 from valuetrack.types import Array, DType
@@ -36,10 +35,6 @@ ACTION_NAMES = ("E", "N", "W", "S")
 """East, north, west, south: the actions 0 to 3."""
 _DX = np.array([1, 0, -1, 0])
 _DY = np.array([0, 1, 0, -1])
-
-# The smallest step between float32 numbers just below one; keeps the normal quantile finite at
-# both ends, for a uniform may be exactly 0 and one rounded to float32 may become 1.
-_MARGIN = 2.0**-24
 
 
 class EscapeState(NamedTuple):
@@ -168,9 +163,7 @@ class IndoorEscape:
         return jnp.asarray(self._tables.legal)[state.cell]
 
     def _reward(self, uniform: Array) -> Array:
-        uniform = jnp.clip(jnp.asarray(uniform, jnp.float32), _MARGIN, 1.0 - _MARGIN)
-        noise: Array = ndtri(uniform)
-        return self.reward_mean + self.reward_sd * noise
+        return self.reward_mean + self.reward_sd * standard_normal(uniform)
 
     @cached_property
     def _tables(self) -> _Tables:

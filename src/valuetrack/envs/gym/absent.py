@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from valuetrack.envs.gym.spaces import OneHot
 from valuetrack.types import Json
 
 Space = spaces.Space[Any]
@@ -32,6 +33,8 @@ def described(space: Space) -> Json | None:  # noqa: PLR0911 - one for each kind
     Box(-1.0, 1.0, (2,), float32)
     """
     match space:
+        case OneHot():
+            return {"kind": "OneHot", "n": space.shape[0], "dtype": space.dtype.name}
         case spaces.Box():
             ends = {"low": _ends(space.low), "high": _ends(space.high)}
             return {"kind": "Box", "shape": list(space.shape), "dtype": space.dtype.name, **ends}
@@ -66,6 +69,8 @@ def space_of(given: Json) -> Space:
             shape, dtype = _shape(given["shape"]), np.dtype(str(given["dtype"]))
             low, high = (_array(given[end], shape, dtype) for end in ("low", "high"))
             made = spaces.Box(low, high, shape, dtype=dtype.type)
+        case "OneHot":
+            made = OneHot(_shape([given["n"]])[0], np.dtype(str(given["dtype"])))
         case "Discrete":
             made = spaces.Discrete(_shape([given["n"]])[0], start=int(given["start"]))
         case "MultiDiscrete":

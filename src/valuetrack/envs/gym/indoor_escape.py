@@ -1,27 +1,20 @@
-"""Indoor escape for Gymnasium: the same pure functions behind its stateful interface."""
+"""Indoor escape for Gymnasium: the general wrapper, and how the grid is drawn."""
 
 from __future__ import annotations
 
 import importlib
-import operator
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, SupportsIndex
 
-import gymnasium
-import jax
-import jax.numpy as jnp
 import numpy as np
-from gymnasium import spaces
-from gymnasium.error import DependencyNotInstalled, InvalidAction, ResetNeeded
+from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from numpy.typing import NDArray
 
-from valuetrack.envs.indoor_escape import Cell, EscapeState, IndoorEscape
-from valuetrack.types import Array, Json
+from valuetrack.envs.gym.from_jax import JaxEnv
+from valuetrack.envs.indoor_escape import Cell, IndoorEscape
+from valuetrack.types import Json
 
 Observation = NDArray[np.float32]
 Frame = NDArray[np.uint8]
-Packed = tuple[EscapeState, Array]
 
 _FRAME_PIXELS = 512
 _FLOOR, _LINE = (250, 248, 243), (226, 222, 212)
@@ -30,29 +23,7 @@ _START, _START_RING = (214, 229, 245), (106, 154, 204)
 _AGENT, _AGENT_RIM = (232, 119, 54), (150, 66, 20)
 
 
-@lru_cache(maxsize=64)
-def _compile(grid: IndoorEscape) -> tuple[Callable[..., Packed], Callable[..., Packed]]:
-    """Compile reset and step, once for all environments with equal options.
-
-    Both return the next state and, in one float32 vector, all that the caller sees: observation,
-    action mask, reward, terminated, truncated. One small transfer is three times as fast as five.
-    """
-
-    def pack(state: EscapeState, *rest: Array) -> Packed:
-        parts = [grid.observe(state), grid.action_mask(state), jnp.stack(rest)]
-        return state, jnp.concatenate([part.astype(jnp.float32) for part in parts])
-
-    def reset(uniforms: Array) -> Packed:
-        return pack(grid.reset(uniforms), *jnp.zeros(3))
-
-    def step(state: EscapeState, action: Array, uniforms: Array) -> Packed:
-        result = grid.step(state, action, uniforms)
-        return pack(result.state, result.reward, result.terminated, result.truncated)
-
-    return jax.jit(reset), jax.jit(step)
-
-
-class IndoorEscapeEnv(gymnasium.Env[Observation, np.int64]):
+class IndoorEscapeEnv(JaxEnv):
     """The indoor escape environment behind Gymnasium's interface.
 
     Parameters
@@ -82,43 +53,29 @@ class IndoorEscapeEnv(gymnasium.Env[Observation, np.int64]):
     metadata: Json = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 8}  # noqa: RUF012
 
     def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
-        modes = self.metadata["render_modes"]
-        if render_mode is not None and render_mode not in modes:
-            raise ValueError(f"render_mode must be None or one of {modes}, but is {render_mode!r}.")
         self.grid = IndoorEscape(**options)
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(0.0, 1.0, self.grid.observation_shape, np.float32)
-        self.action_space = spaces.Discrete(self.grid.num_actions)
-        self._reset, self._step = _compile(self.grid)
-        self._state: EscapeState | None = None
-        self._over = False
+        super().__init__(self.grid, render_mode=render_mode)
         self._window = _Window(self.metadata["render_fps"]) if render_mode == "human" else None
 
     def reset(
         self, *, seed: int | None = None, options: Json | None = None
     ) -> tuple[Observation, Json]:
         """Start an episode; ``options`` is ignored, for the start is fixed."""
-        super().reset(seed=seed, options=options)
-        observation, info, _ = self._arrive(self._reset(self._uniforms(self.grid.reset_uniforms)))
-        return observation, info
+        started = super().reset(seed=seed, options=options)
+        self._show()
+        return started
 
     def step(self, action: SupportsIndex) -> tuple[Observation, float, bool, bool, Json]:
         """Take one step."""
-        if self._state is None or self._over:
-            why = "No episode has begun" if self._state is None else "The episode has ended"
-            raise ResetNeeded(f"{why}; call reset() before step().")
-        # Checked first: an action that is refused must not use up randomness.
-        checked = self._checked(action)
-        uniforms = self._uniforms(self.grid.step_uniforms)
-        arrived = self._arrive(self._step(self._state, checked, uniforms))
-        observation, info, (reward, terminated, truncated) = arrived
-        return observation, reward, bool(terminated), bool(truncated), info
+        arrived = super().step(action)
+        self._show()
+        return arrived
 
     def render(self) -> Frame | str | None:
         """Return an image or text, or ``None`` after showing the window."""
-        if self._state is None:
+        if self.state is None:
             raise ResetNeeded("No episode has begun; call reset() before render().")
-        y, x = divmod(int(self._state.cell), self.grid.width)
+        y, x = divmod(int(self.state.cell), self.grid.width)
         if self.render_mode == "ansi":
             return write(self.grid, (x, y))
         if self.render_mode == "rgb_array":
@@ -132,27 +89,9 @@ class IndoorEscapeEnv(gymnasium.Env[Observation, np.int64]):
         if self._window is not None:
             self._window.close()
 
-    def _arrive(self, packed: Packed) -> tuple[Observation, Json, list[float]]:
-        """Keep the state; return the observation, the info, and reward, terminated, truncated."""
-        self._state, vector = packed
-        seen = np.asarray(vector)
-        self._over = bool(seen[-2:].any())
+    def _show(self) -> None:
         if self._window is not None:
             self.render()
-        return seen[:2].copy(), {"action_mask": seen[2:-3].astype(np.int8)}, seen[-3:].tolist()
-
-    def _uniforms(self, count: int) -> NDArray[np.float32]:
-        return self.np_random.random(count, dtype=np.float32)
-
-    def _checked(self, action: SupportsIndex) -> np.int32:
-        try:
-            number = operator.index(action)
-        except TypeError:
-            raise InvalidAction(f"The action must be an integer, but is {action!r}.") from None
-        if not 0 <= number < self.grid.num_actions:
-            last = self.grid.num_actions - 1
-            raise InvalidAction(f"The action must lie between 0 and {last}, but is {number}.")
-        return np.int32(number)
 
 
 def write(grid: IndoorEscape, agent: Cell) -> str:

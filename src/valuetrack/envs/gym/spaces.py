@@ -10,11 +10,61 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from valuetrack.envs.base import FLOAT32, UINT8, ObservationSpec
+from valuetrack.envs.base import (
+    FLOAT32,
+    UINT8,
+    JaxEnvironment,
+    ObservationSpec,
+    bounds_in_jax,
+)
 from valuetrack.envs.gym.encoders import ArrayEncoder, Encoder, OneHotEncoder, PartsEncoder
-from valuetrack.types import Bools, Floats
+from valuetrack.types import Bools, Floats, NDArray
 
 Space = gymnasium.Space[Any]
+
+
+class OneHot(spaces.Box):
+    """Vectors of n numbers, one of which is 1 and the others 0; also zeros, where an episode ends.
+
+    What no ``Box`` says is told by the class: such vectors are brought to the mean square 1, as
+    those are that a ``Discrete`` becomes.
+
+    Examples
+    --------
+    >>> space = OneHot(4, np.float32)
+    >>> space.shape, int(space.sample().sum())
+    ((4,), 1)
+    """
+
+    def __init__(self, n: int, dtype: Any) -> None:
+        kind = np.dtype(dtype).type
+        super().__init__(np.zeros(n, kind), np.ones(n, kind), dtype=kind)
+
+    def sample(self, mask: None = None, probability: None = None) -> NDArray:
+        """Draw one of the n vectors."""
+        del mask, probability
+        return np.asarray(
+            np.arange(*self.shape) == self.np_random.integers(self.shape[0]), self.dtype
+        )
+
+    def __repr__(self) -> str:
+        return f"OneHot({self.shape[0]}, {self.dtype})"
+
+
+def space_in_jax(env: JaxEnvironment) -> Space:
+    """Return Gymnasium's space of the observations of an environment written in JAX.
+
+    Examples
+    --------
+    >>> from valuetrack.envs import MountainCar, RiverSwim
+    >>> space_in_jax(RiverSwim()), space_in_jax(MountainCar()).shape
+    (OneHot(6, bool), (2,))
+    """
+    spec = ObservationSpec.of_env(env)
+    if getattr(env, "one_hot", False):
+        return OneHot(spec.size, spec.dtype)
+    low, high = (end.reshape(spec.shape).astype(spec.dtype) for end in bounds_in_jax(env))
+    return spaces.Box(low, high, dtype=spec.dtype.type)
 
 
 def encoder(space: Space, *, flat: bool = False) -> Encoder:
@@ -84,6 +134,8 @@ def factors(space: Space) -> Floats:
 
 def _vector_factors(space: Space) -> Floats:
     match space:
+        case OneHot():
+            sizes = np.array(space.shape)
         case spaces.Discrete():
             sizes = np.array([space.n])
         case spaces.MultiDiscrete():

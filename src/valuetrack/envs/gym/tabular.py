@@ -1,13 +1,14 @@
-r"""The exact values of a policy in a Gymnasium environment that tells its transition table.
+r"""The exact values of a policy in an environment that tells its transition table.
 
-Those of Gymnasium's toy texts do, as ``env.unwrapped.P``: state -> action -> (probability, next
-state, reward, whether it terminates). A time limit plays no part: truncation bootstraps.
+Gymnasium's toy texts do, as ``env.unwrapped.P``: state -> action -> (probability, next state,
+reward, whether it terminates); and so do the :class:`~valuetrack.envs.finite.FiniteTask` of the
+house, in JAX and behind Gymnasium's interface. A time limit plays no part: truncation bootstraps.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -18,9 +19,13 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import spsolve
 
-from valuetrack.types import Bools
+from valuetrack.types import Bools, NDArray
 
 Values = npt.NDArray[np.float64]
+Outcome = tuple[float, int, float, bool]
+"""A probability, the next state, the reward, and whether it terminates."""
+Entries = Mapping[int, Mapping[int, Sequence[Outcome]]]
+"""state -> action -> what may come of it."""
 
 TIE = 1e-9
 """Values that differ by less count as the same."""
@@ -40,12 +45,16 @@ class TransitionTable(NamedTuple):
         Which actions are, (states, actions): none in a state that no episode can act in.
     starts
         The probability that an episode begins there, (states,).
+    observations
+        What is observed in each state, (states, ...): its number, unless the environment says
+        otherwise.
     """
 
     following: sparse.csr_matrix
     reward: Values
     legal: Bools
     starts: Values
+    observations: NDArray
 
 
 def has_table(env: gymnasium.Env[Any, Any]) -> bool:
@@ -63,11 +72,25 @@ def transition_table(env: gymnasium.Env[Any, Any]) -> TransitionTable:
     ((16, 4), 1.0, np.False_)
     """
     told: Any = env.unwrapped
-    states, actions = len(told.P), len(told.P[0])
+    entries = told.P
+    states, actions = len(entries), len(entries[0])
+    seen = told.observations() if hasattr(told, "observations") else np.arange(states)
+    masks = _masks(told, states, actions)
+    return tabulated(entries, told.initial_state_distrib, seen, masks, _reward_functions(env))
+
+
+def tabulated(
+    entries: Entries,
+    starts: npt.ArrayLike,
+    observations: NDArray,
+    legal: Bools,
+    changed: Sequence[Callable[[Any], Any]] = (),
+) -> TransitionTable:
+    """Make a table of entries as ``P`` has them; ``changed`` are functions of the rewards."""
+    states, actions = legal.shape
     pairs, nexts, chances = [], [], []
     reward = np.zeros(states * actions)
-    changed = _reward_functions(env)
-    for pair, chance, following, paid, terminates in _entries(told.P, actions):
+    for pair, chance, following, paid, terminates in _listed(entries, actions):
         reward[pair] += chance * functools.reduce(lambda r, f: f(r), changed, paid)
         if not terminates:
             pairs.append(pair)
@@ -75,10 +98,9 @@ def transition_table(env: gymnasium.Env[Any, Any]) -> TransitionTable:
             chances.append(chance)
     shape = (states * actions, states)
     moves = sparse.csr_matrix((chances, (pairs, nexts)), shape)  # which adds up what repeats
-    legal = _masks(told, states, actions)
-    starts = np.asarray(told.initial_state_distrib, np.float64)
-    legal &= _reachable(moves, legal, starts > 0)[:, None]
-    return TransitionTable(moves, reward.reshape(states, actions), legal, starts)
+    begins = np.asarray(starts, np.float64)
+    legal = legal & _reachable(moves, legal, begins > 0)[:, None]
+    return TransitionTable(moves, reward.reshape(states, actions), legal, begins, observations)
 
 
 def table_values(table: TransitionTable, policy: npt.ArrayLike, discount: float) -> Values:
@@ -144,6 +166,48 @@ def optimal_values(table: TransitionTable, discount: float) -> Values:
         chosen = np.where(improves, np.argmax(q, axis=1), chosen)
 
 
+def values_to_go(
+    table: TransitionTable, steps: int, discount: float = 1.0, policy: npt.ArrayLike | None = None
+) -> Values:
+    r"""Return the values with 1, ..., ``steps`` steps left, (steps, states, actions).
+
+    .. math:: Q_k(s, a) = r(s, a) + \gamma \sum_{s'} p(s' | s, a) V_{k-1}(s'), \qquad V_0 = 0
+
+    NaN where an action is not legal.
+
+    Parameters
+    ----------
+    table
+        The environment.
+    steps
+        How many steps there are at the most.
+    discount
+        gamma, in [0, 1].
+    policy
+        The probabilities of the actions, (states, actions), whatever is left. Without one, V is
+        that of the best action: the values are those of the policy that counts its steps.
+
+    Examples
+    --------
+    >>> from valuetrack.envs import NChain
+    >>> values_to_go(NChain(size=3).table, steps=4)[:, 1].max(axis=1).tolist()
+    [0.0, 1.0, 2.0, 3.0]
+    """
+    if not 0.0 <= discount <= 1.0:
+        raise ValueError(f"discount must lie in [0, 1], but is {discount}.")
+    acting = table.legal.any(axis=1)
+    v, found = np.zeros(len(table.legal)), []
+    for _ in range(steps):
+        q = table.reward + discount * (table.following @ v).reshape(table.legal.shape)
+        if policy is None:
+            v = np.where(table.legal, q, -np.inf).max(axis=1)
+        else:
+            v = np.where(table.legal, np.asarray(policy, np.float64) * q, 0.0).sum(axis=1)
+        v = np.where(acting, v, 0.0)
+        found.append(np.where(table.legal, q, np.nan))
+    return np.stack(found)
+
+
 def _reward_functions(env: gymnasium.Env[Any, Any]) -> list[Callable[[Any], Any]]:
     """Return what wrappers around an environment make of a reward, the innermost first."""
     found: list[Callable[[Any], Any]] = []
@@ -154,7 +218,7 @@ def _reward_functions(env: gymnasium.Env[Any, Any]) -> list[Callable[[Any], Any]
     return found[::-1]
 
 
-def _entries(table: Any, actions: int) -> Iterator[tuple[int, float, int, float, bool]]:
+def _listed(table: Entries, actions: int) -> Iterator[tuple[int, float, int, float, bool]]:
     """Yield (state * actions + action, probability, next state, reward, terminates)."""
     for state, choices in table.items():
         for action, ends in choices.items():

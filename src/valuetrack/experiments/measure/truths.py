@@ -4,7 +4,7 @@
 task                      truth
 ========================  ====================================================================
 indoor escape             one linear system: Q of the policy that the values are of
-a table in ``env.P``      the same (:mod:`valuetrack.envs.gym.tabular`)
+a table in ``env.P``      the same (:mod:`valuetrack.envs.gym.tabular`), in JAX or in Python
 any other                 the mean return of rollouts (:mod:`~.rollouts`)
 ========================  ====================================================================
 
@@ -111,9 +111,9 @@ def exact_finder(agent: AnyAgent, sarsa: SarsaTruth = "own") -> FindTruth | None
 
 
 def table_of(agent: AnyAgent) -> TransitionTable | None:
-    """Return the transition table of an agent's Gymnasium environment, if that tells it."""
+    """Return the transition table of an agent's environment, if that tells it."""
     if agent.env.in_jax is not None:
-        return None
+        return getattr(agent.env.in_jax, "table", None)
     made = make_vectorised(agent.env.env, 1, **agent.env.options)
     known = isinstance(made, SequentialEnvs) and has_table(made.envs[0])
     table = transition_table(made.envs[0]) if known else None  # type: ignore[attr-defined]
@@ -140,12 +140,13 @@ def _in_escape(agent: AnyAgent, env: IndoorEscape, sarsa: SarsaTruth) -> FindTru
 
 def _in_table(agent: AnyAgent, table: TransitionTable) -> FindTruth:
     states = np.flatnonzero(table.legal.any(axis=1))
+    seen = table.observations[states]
 
     def find(member: int) -> Truth:
-        policy = own_policy(agent, member, states, table.legal[states])
+        policy = own_policy(agent, member, seen, table.legal[states])
         placed = _placed(policy, states, table.legal)
         q = table_values(table, placed, agent.options.discount)[states]
-        return Truth(states, states, q, np.zeros_like(q), finite=True)
+        return Truth(states, seen, q, np.zeros_like(q), finite=True)
 
     return find
 
