@@ -28,7 +28,15 @@ from rich.console import Console
 from valuetrack.io.atomic import write_atomically
 from valuetrack.io.manifest import Manifest
 from valuetrack.io.run_folder import RunFolder, StoreError
-from valuetrack.report import control, defaults, honest_values, indoor_escape, sweep, tuning
+from valuetrack.report import (
+    control,
+    defaults,
+    exploration,
+    honest_values,
+    indoor_escape,
+    sweep,
+    tuning,
+)
 from valuetrack.report.page import Report, page
 from valuetrack.report.run_data import read_manifest
 from valuetrack.report.style import Drawing, drawings
@@ -51,6 +59,8 @@ _REPORTS: Mapping[str, Callable[[RunFolder, Manifest], Report]] = {
     "lktd-forms": partial(control.make_report, claims_of=control.settings_claims),
     "honest-values": honest_values.make_report,
     "defaults": defaults.make_report,
+    "deep-sea": exploration.make_report,
+    "n-chain": exploration.make_report,
     "sweep": sweep.make_report,
     "tune": tuning.make_report,
 }
