@@ -221,11 +221,12 @@ def test_snapshots_are_samples_of_the_chain():
 
 
 def test_a_training_goes_on_with_the_same_bits(tmp_path):
-    options = {**SMALL, "chains": 2, "prior_scale": 1.0, "behaviour": "thompson"}
+    options = {**SMALL, "chains": 8, "prior_scale": 50.0, "behaviour": "thompson"}
     whole = vt.LKTD("CartPole-v1", **options).learn(120).learn(80)
     half = vt.LKTD("CartPole-v1", **options).learn(120)
     half.save(tmp_path / "half", replay=True)
     again = vt.load(tmp_path / "half").learn(80)
+    assert whole.trainer._states[0].head.tolist() == again.trainer._states[0].head.tolist()
     one, other = (agent.trainer.member(0).learner.sampler for agent in (whole, again))
     for leaf, same in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(leaf, same)

@@ -37,6 +37,7 @@ from valuetrack.measurement import (
 )
 from valuetrack.networks import InitName, Network, several
 from valuetrack.priors import Prior
+from valuetrack.replay import remembered
 from valuetrack.samplers.base import Sampler
 from valuetrack.samplers.units import Preconditioner, on_last_layer
 from valuetrack.schedules import Schedule
@@ -159,6 +160,8 @@ class SamplerOptions(Options, ExploringOptions):
         cycle = self.steps_per_update * self.environments
         warmup = max(0, -(-self.learning_starts // cycle) - 1)
         most = float(self.replay_capacity or cycle)
+        if self.replay_half_life is not None:
+            most = min(most, float(remembered(self.replay_half_life)))
 
         def seen(updates: Scalar) -> Array:
             return jnp.minimum((warmup + 1.0 + updates // self.updates_per_cycle) * cycle, most)

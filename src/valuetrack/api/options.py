@@ -134,6 +134,9 @@ class Options(pydantic.BaseModel):
     replay_capacity
         Transitions kept, rounded up to whole cycles; ``None`` for on-policy training, where an
         update uses the transitions of its own cycle.
+    replay_half_life
+        After how many transitions one is drawn half as often as the newest, for worlds that change;
+        ``None`` draws all that are kept alike. See :mod:`valuetrack.replay.forgetting`.
     learning_starts
         Environment steps before the first update.
     steps_per_update, updates_per_cycle
@@ -176,6 +179,7 @@ class Options(pydantic.BaseModel):
     n_step: Steps = 1
     batch_size: Count = 64
     replay_capacity: Count | None = 50_000
+    replay_half_life: Positive | None = None
     learning_starts: CountOrZero = 1_000
     steps_per_update: Count = 4
     updates_per_cycle: Count = 1

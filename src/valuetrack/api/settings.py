@@ -35,6 +35,7 @@ def settings_of(options: Options, learner: Learner, seeds: int) -> Settings:
         learning_starts=options.learning_starts,
         discount=options.discount,
         n_step=options.n_step,
+        half_life=options.replay_half_life,
         **options.priorities(),
         pool_size=pool_size,
         thinning=thinning,

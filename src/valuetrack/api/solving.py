@@ -13,6 +13,7 @@ from valuetrack.api.acting import Actor
 from valuetrack.api.queries import in_blocks
 from valuetrack.learner import Learner, LearnerState, first_chain
 from valuetrack.posterior import Pool
+from valuetrack.replay import remembered
 from valuetrack.training.evaluation import values_key
 from valuetrack.training.trainer import Clock, Trainer
 from valuetrack.training.update import Learned
@@ -96,7 +97,8 @@ class TrainerSource:
                 f"learn first, {OTHERWISE}"
             )
         self.check()
-        memory = self.trainer.memory(index)
+        half_life = self.trainer.settings.half_life
+        memory = self.trainer.memory(index, None if half_life is None else remembered(half_life))
         if not len(memory.reward):
             raise ValueError(
                 "The replay memory is empty, and values are solved from it: save the agent with "
@@ -112,6 +114,8 @@ class TrainerSource:
         cycles = int(pool.filled) * settings.thinning / settings.updates_per_cycle
         total = clock.remembered * settings.transitions_per_cycle
         memory = min(total, settings.ring_capacity)
+        if settings.half_life is not None:
+            memory = min(memory, remembered(settings.half_life))
         return turnover.seen(cycles * settings.transitions_per_cycle, memory, total)
 
 

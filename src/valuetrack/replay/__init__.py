@@ -12,13 +12,17 @@ back with ``restore``. What one ring has saved the other can read.
 Observations keep their dtype in both, so that a pixel of an image takes one byte. Both keep single
 steps; with ``n_step`` they put n-step transitions together as they are drawn
 (:mod:`~valuetrack.replay.n_step`), and with ``alpha`` they draw by priority
-(:mod:`~valuetrack.replay.prioritised`).
+(:mod:`~valuetrack.replay.prioritised`), and with ``half_life`` by age
+(:mod:`~valuetrack.replay.forgetting`).
 """
 
 from __future__ import annotations
 
 from valuetrack.replay.device import DeviceRing, Rows
+from valuetrack.replay.forgetting import remembered
 from valuetrack.replay.host import HostRing
-from valuetrack.replay.layout import Layout, host_transitions
+from valuetrack.replay.layout import Layout, host_transitions, newest_rows
 
-__all__ = ["DeviceRing", "HostRing", "Layout", "Rows", "host_transitions"]
+__all__ = [
+    "DeviceRing", "HostRing", "Layout", "Rows", "host_transitions", "newest_rows", "remembered",
+]  # fmt: skip

@@ -19,6 +19,7 @@ from valuetrack.replay.files import (
     saved_rows,
     saved_written,
 )
+from valuetrack.replay.forgetting import drawn_ages
 from valuetrack.replay.layout import SCALARS, Layout
 from valuetrack.replay.n_step import spanning, summed
 from valuetrack.replay.prioritised import Priorities
@@ -52,6 +53,8 @@ class DeviceRing:
     """How many steps a drawn transition spans at most."""
     alpha: float = 0.0
     """Of a prioritised memory; 0 for an even one."""
+    half_life: float | None = None
+    """After how many transitions one is drawn half as often; ``None`` for never."""
 
     def __post_init__(self) -> None:
         """Refuse a capacity that is not made of whole blocks."""
@@ -141,11 +144,14 @@ class DeviceRing:
         return blocks * self.block
 
     def draw(self, ring: Rows, uniforms: Array, writes: Scalar) -> Transition:
-        """Draw uniformly with replacement: one transition per number in [0, 1).
+        """Draw with replacement: one transition per number in [0, 1), by age if it forgets.
 
         At least one block must have been written; compiled code cannot check that.
         """
         size = self.filled(writes)
+        if self.half_life is not None:
+            ages = drawn_ages(jnp, uniforms, size, self.half_life)
+            return self._drawn(ring, (self._position(writes) - 1 - ages) % self.capacity, writes)
         chosen = jnp.minimum((uniforms * size).astype(jnp.int32), size - 1)
         return self._drawn(ring, chosen, writes)
 

@@ -17,6 +17,7 @@ from valuetrack.replay.files import (
     saved_rows,
     saved_written,
 )
+from valuetrack.replay.forgetting import drawn_ages
 from valuetrack.replay.layout import Layout, host_transitions
 from valuetrack.replay.n_step import Links, spanning, summed
 from valuetrack.replay.prioritised import Priorities
@@ -37,8 +38,10 @@ class HostRing:
         n_step: int = 1,
         environments: int = 1,
         alpha: float = 0.0,
+        half_life: float | None = None,
     ) -> None:
         self.layout, self.capacity, self.n_step = layout, capacity, n_step
+        self.half_life = half_life
         self.written = np.zeros(seeds, np.int64)
         self.links = Links(seeds, capacity, environments) if n_step > 1 else None
         self.priorities = Priorities(capacity, alpha)
@@ -90,12 +93,15 @@ class HostRing:
         return True
 
     def draw(self, uniforms: NDArray) -> Transition:
-        """Draw uniformly from each seed's own transitions.
+        """Draw from each seed's own transitions, by age if the memory forgets.
 
         ``uniforms`` has the shape (seeds, ...), and so have the transitions.
         """
         lead = (-1, *(1,) * (uniforms.ndim - 1))
         size = self.filled.reshape(lead)
+        if self.half_life is not None:
+            ages = drawn_ages(np, uniforms.astype(np.float64), size, self.half_life)
+            return self._drawn((self.written.reshape(lead) - 1 - ages) % self.capacity)
         return self._drawn(np.minimum((uniforms * size).astype(np.int64), size - 1))
 
     def draw_prioritised(self, uniforms: NDArray, beta: float) -> tuple[Weighted, NDArray]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from valuetrack.types import DType, Transition, Tree
+from valuetrack.types import DType, NDArray, Transition, Tree
 
 SCALARS = 4
 """Action, reward, discount and next action."""
@@ -55,3 +55,17 @@ class Layout:
 def host_transitions(**fields: Tree) -> Transition:
     """Return transitions of NumPy arrays, which have the same fields as those on the device."""
     return Transition(**fields)
+
+
+def newest_rows(written: int, capacity: int, most: int | None = None) -> slice | NDArray:
+    """Return where the transitions lie that a ring holds, or the ``most`` newest of them.
+
+    Examples
+    --------
+    >>> newest_rows(12, 10), newest_rows(12, 10, 3).tolist()
+    (slice(None, 10, None), [9, 0, 1])
+    """
+    filled = min(written, capacity)
+    if most is None or most >= filled:
+        return slice(filled)
+    return np.asarray((written - most + np.arange(most)) % capacity)

@@ -33,6 +33,7 @@ NAMED_BY_SB3 = {
     "convolutions": "give policy_kwargs=dict(convolutions=[...])",
     "form": NO_NEXT_ACTION,
     "gradient": NO_NEXT_ACTION,
+    "replay_half_life": "SB3's replay buffer draws all transitions alike",
     "chains": NO_OPINIONS,
     "behaviour": NO_OPINIONS,
     "behaviour_every": NO_OPINIONS,

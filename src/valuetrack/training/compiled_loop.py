@@ -292,6 +292,7 @@ class Loop:
             settings.transitions_per_cycle,
             settings.n_step,
             settings.prioritised,
+            settings.half_life,
         )
 
     @property

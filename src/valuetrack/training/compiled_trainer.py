@@ -12,6 +12,7 @@ from valuetrack import rng
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.learner import Learner
+from valuetrack.replay import newest_rows
 from valuetrack.training import beliefs
 from valuetrack.training.beliefs import Belief
 from valuetrack.training.compiled_loop import NOTHING, JaxEnvironment, Loop, SeedState, layout
@@ -33,7 +34,7 @@ TRACKED_UPDATES = 1_000
 """For how many updates tracked values stay on the device."""
 ENV, LOOP, BELIEF = "env", "loop", "loop.belief"
 """What the names of saved arrays begin with."""
-IN_LOOP = ("key", "action", "episode_return")
+IN_LOOP = ("key", "action", "episode_return", "head")
 """What a seed carries besides its environments, its replay memory and what it has learned."""
 
 
@@ -115,12 +116,13 @@ class CompiledTrainer(Trainer):
         values = np.concatenate([np.asarray(state.values) for state in self._states])
         return np.moveaxis(values[:, slots], 0, 1)
 
-    def memory(self, index: int) -> Transition:
+    def memory(self, index: int, most: int | None = None) -> Transition:
         """Return the transitions that a seed remembers, (n, ...), in NumPy; not to be changed."""
         group, place = self._groups.locate(index)
-        ring, filled = self.loop.ring, self.loop.ring.filled(self.clock.remembered)
+        ring, writes = self.loop.ring, self.clock.remembered
+        kept = newest_rows(writes * ring.block, ring.capacity, most)
         rows = jax.tree.map(lambda leaf: np.asarray(leaf)[place], self._states[group].replay)
-        return ring.unpack(jax.tree.map(lambda leaf: leaf[:filled], rows))
+        return ring.unpack(jax.tree.map(lambda leaf: leaf[kept], rows))
 
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
         """Return all that goes into a model file, with or without the replay memory."""

@@ -18,7 +18,7 @@ from valuetrack.envs.gym.vectorised import Observed, StepResult, VectorisedEnvs
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.learner import Acted, Learner, drawn_opinion
-from valuetrack.replay import HostRing, Layout
+from valuetrack.replay import HostRing, Layout, newest_rows
 from valuetrack.training import beliefs
 from valuetrack.training.beliefs import Belief
 from valuetrack.training.host_acting import Chooser, HostPolicy
@@ -82,6 +82,7 @@ class HostTrainer(Trainer):
             settings.n_step,
             settings.environments,
             settings.prioritised,
+            settings.half_life,
         )
         self._found: tuple[NDArray, list[Tree]] | None = None
         """The rows that the last updates drew by priority, and their errors, yet to come."""
@@ -140,10 +141,10 @@ class HostTrainer(Trainer):
         self._report_seen()
         return None
 
-    def memory(self, index: int) -> Transition:
+    def memory(self, index: int, most: int | None = None) -> Transition:
         """Return the transitions that a seed remembers, (n, ...); not to be changed."""
-        filled = int(self.replay.filled[index])
-        return Transition(*(ring[index, :filled] for ring in self.replay.rows))
+        kept = newest_rows(int(self.replay.written[index]), self.replay.capacity, most)
+        return Transition(*(ring[index, kept] for ring in self.replay.rows))
 
     def arrays(self, *, replay: bool = True) -> dict[str, NDArray]:
         """Return all that goes into a model file: everything but the environments."""

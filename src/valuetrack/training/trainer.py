@@ -50,6 +50,8 @@ class Settings:
     """alpha of a prioritised replay memory, 0 for an even one."""
     importance: Schedule = field(default_factory=lambda: constant(1.0))
     """beta of its weights, as a schedule of the updates made."""
+    half_life: float | None = None
+    """After how many transitions one is drawn half as often; ``None`` for never."""
     steps_per_update: int = 10
     """Environment steps between two updates, in each environment."""
     updates_per_cycle: int = 1
@@ -74,6 +76,11 @@ class Settings:
             raise ValueError(
                 "prioritised is for a replay memory, which on-policy training has not: give a "
                 "replay_capacity."
+            )
+        if self.half_life is not None and (self.prioritised or self.replay_capacity is None):
+            raise ValueError(
+                "replay_half_life is for a replay memory that is drawn from evenly otherwise: "
+                "neither by priority nor on-policy."
             )
         if self.replay_capacity is not None and self.replay_capacity % self.transitions_per_cycle:
             raise ValueError(
@@ -274,10 +281,10 @@ class Trainer(ABC):
         """
 
     @abstractmethod
-    def memory(self, index: int) -> Transition:
+    def memory(self, index: int, most: int | None = None) -> Transition:
         """Return the transitions that a seed remembers, (n, ...), in NumPy; not to be changed.
 
-        On-policy they are those of the last cycle.
+        On-policy they are those of the last cycle. With ``most``, only so many of the newest.
         """
 
     @abstractmethod
