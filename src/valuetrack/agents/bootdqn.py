@@ -18,7 +18,7 @@ from valuetrack.policies import greedy, select
 from valuetrack.types import Apply, Array, Params
 
 
-class BootDQNOptions(GradientOptions, ExploringOptions):
+class BootDQNOptions(ExploringOptions, GradientOptions):
     """BootDQN's own options.
 
     Attributes

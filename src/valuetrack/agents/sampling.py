@@ -67,7 +67,7 @@ WITH_PRIOR_FUNCTION: Keywords = {"value_scale": 1, "guard": False}
 """What follows from a prior function, unless it is given."""
 
 
-class SamplerOptions(Options, ExploringOptions):
+class SamplerOptions(ExploringOptions, Options):
     """What LKTD, SGLD and SGHMC share: the model of the values, and the sampler.
 
     Attributes
