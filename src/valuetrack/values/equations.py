@@ -10,6 +10,7 @@ apart. Its noise is summed in single precision within a batch.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ from valuetrack.types import Floats, Tree
 
 LEAST_REST = 0.05
 """The least of 1 - h: a transition without which nothing would be known has h = 1."""
+UNIT = float(np.finfo(np.float32).eps)
+"""The precision of values and gradients."""
+MOST_STEPS = 1_000
+"""Over how many steps rounding adds up, at most."""
 
 
 class Rows(NamedTuple):
@@ -51,6 +56,8 @@ class Equations(NamedTuple):
     """Sum of delta^2."""
     value: float
     """Sum of Q(s, a)^2."""
+    discount: float
+    """The largest discount."""
 
     def plus(self, rows: Rows, waves: int = 0) -> Equations:
         """Add a batch, whose last columns may be waves; the matrices are changed in place."""
@@ -71,13 +78,20 @@ class Equations(NamedTuple):
             gradient=self.gradient + _squares(rows.now[:, : k - waves]),
             delta=self.delta + _squares(rows.delta),
             value=self.value + _squares(rows.value),
+            discount=max(self.discount, float(np.max(rows.weights.sum(axis=1)))),
         )
+
+    @property
+    def rounding(self) -> float:
+        r"""How far the precision of one step takes values off, :math:`u |Q| / (1 - \gamma)`."""
+        steps = 1 / max(1 - self.discount, 1 / MOST_STEPS)
+        return UNIT * steps * math.sqrt(self.value / max(self.transitions, 1))
 
 
 def empty(blocks: int, k: int) -> Equations:
     """Return sums over nothing."""
     p = blocks * k
-    return Equations(0, np.zeros((p, p)), np.zeros(p), 0.0, 0.0, 0.0)
+    return Equations(0, np.zeros((p, p)), np.zeros(p), 0.0, 0.0, 0.0, 0.0)
 
 
 def after_step(rows: Rows, step: Floats) -> Floats:

@@ -54,7 +54,8 @@ class Linearised(NamedTuple):
     """(state, observations, waves) -> values (n, actions) and their f: (n, k) on the last layer,
     (n, actions, k) if all parameters are meant."""
     waves: int = 0
-    """How many columns follow on those of k if waves are given: a misfit of every action."""
+    """How many columns follow on the k of each block if waves are given: a misfit of every
+    action."""
 
     def gradients(self, found: Floats) -> Floats:
         """Return J of all actions, (n, actions, p), from the f that ``query`` found."""
@@ -153,7 +154,7 @@ def _of_last_layer(
     layers, structure = jax.tree.flatten(head, is_leaf=_is_layer)
     # A dueling head has two layers, of which an action moves both; their biases are one feature.
     k = sum(layer["w"].shape[0] for layer in layers) + 1
-    if actions * k > LARGEST_SYSTEM:
+    if actions * (k + COUNT) > LARGEST_SYSTEM:
         raise ValueError(
             f"The last layer has {k:,} parameters per action, and {actions} times as many are more "
             f"than the {LARGEST_SYSTEM:,} that intervals for the value can be solved for; make the "
@@ -193,7 +194,10 @@ def _of_last_layer(
     def query(
         state: LearnerState, observations: AnyArray, waves: Waves | None = None
     ) -> tuple[Array, Array]:
-        return jax.vmap(lambda seen: features(state, seen))(observations)
+        q, found = jax.vmap(lambda seen: features(state, seen))(observations)
+        if waves is not None:
+            found = jnp.concatenate([found, waves.at(observations)], axis=1)
+        return q, found
 
     def rows(
         state: LearnerState,
@@ -203,14 +207,14 @@ def _of_last_layer(
         waves: Waves | None = None,
     ) -> Rows:
         chances = follow(acting, t, epsilon)
-        q, now = query(state, t.observation)
-        ahead, following = query(state, t.next_observation)
+        q, now = query(state, t.observation, waves)
+        ahead, following = query(state, t.next_observation, waves)
         block = _block(t.action, actions)
         value = jnp.take_along_axis(q, block[:, None], axis=1)[:, 0]
         delta = t.reward + t.discount * jnp.sum(chances * ahead, axis=1) - value
         return Rows(block, now, following, t.discount[:, None] * chances, delta, value)
 
-    return Linearised(actions, k, jax.jit(rows), jax.jit(query))
+    return Linearised(actions, k, jax.jit(rows), jax.jit(query), COUNT)
 
 
 def batches_of_rows(

@@ -10,8 +10,12 @@ short range, independent for every action,
 
 waves in random directions: u is nearly a Gaussian process with a Gaussian kernel of length
 :math:`\ell = 0.2 \sqrt{\dim s}`, with observations :math:`\tilde s` in units of their sd over the
-memory. :func:`variance` says how large :math:`\nu^2` may be, by the method of moments and its
-standard error: what the temporal differences show, and what their noise could hide.
+memory. :func:`variance` estimates :math:`\nu^2` by the method of moments: what the temporal
+differences show beyond their noise.
+
+Large networks need it as much as small ones. Their last layer has more weights than there are
+states in a small world, and yet does not tell them apart: on a lake of 16 states, features of 256
+units that were learned from rewards span 9 dimensions.
 
 References
 ----------
@@ -23,18 +27,29 @@ https://doi.org/10.1016/0197-2456(86)90046-2
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
+from scipy import linalg
 
 from valuetrack.types import AnyArray, Array, Floats, NDArray
+from valuetrack.values.equations import Rows
+
+Factors = tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]
+"""A matrix as LU."""
 
 COUNT = 100
 """R, the number of waves."""
 RANGE = 0.2
 """Their length, times the root of the dimension."""
+MOST_NUMBERS = 20_000_000
+"""Of how many numbers, at most, the spread of observations is taken: those of some images."""
+ROUNDS = 20
+"""How often, at most, the variance is estimated anew with its own weight of the prior."""
+CLOSE, SMALLEST = 0.02, 1e-12
+"""When it stays, relatively; and as what share of the largest one it counts at least."""
 
 
 class Waves(NamedTuple):
@@ -58,7 +73,8 @@ class Waves(NamedTuple):
 
 def waves(observations: NDArray) -> Waves:
     """Draw waves that are short beside the spread of these observations; always the same ones."""
-    flat = np.reshape(np.asarray(observations, np.float64), (len(observations), -1))
+    every = -(-observations.size // MOST_NUMBERS)
+    flat = np.reshape(observations[::every], (len(observations[::every]), -1)).astype(np.float64)
     spread = np.std(flat, axis=0)
     generator = np.random.default_rng(0)
     directions = generator.standard_normal((flat.shape[1], COUNT))
@@ -67,60 +83,97 @@ def waves(observations: NDArray) -> Waves:
     return Waves(directions.astype(np.float32), phases.astype(np.float32))
 
 
-class Moments(NamedTuple):
-    """Sums over transitions of F, the waves of the action taken."""
+class Leftover(NamedTuple):
+    r"""The equation that is left for the waves when all other parameters are solved for.
 
+    With the sums over transitions in parts, of the gradients J and of the waves F of the action
+    taken, :math:`G = A_{FJ} A_{JJ}^{-1}` gives :math:`S = A_{FF} - G A_{JF}` and
+    :math:`b = \sum_i (F_i - G J_i)\, \delta_i`. If u has the weights :math:`\omega`, then
+    :math:`b = S \omega + \text{noise}`, and :math:`\delta`, without its own transition, shows
+    the noise: N.
+    """
+
+    left: Floats
+    """S, (q, q), with q = blocks * waves."""
     right: Floats
-    """Sum of F delta."""
+    """b, (q,)."""
+    others: Floats
+    """G, (q, blocks, k)."""
     noise: Floats
-    """Sum of delta^2 F F^T, with the temporal difference without its own transition."""
-    squares: Floats
-    """Sum of F F^T."""
-    discount: float
-    """Sum of the squared discounts."""
-    transitions: int
+    """N, (q, q)."""
 
-    def plus(self, waves: Floats, delta: Floats, alone: Floats, discount: Floats) -> Moments:
-        """Add a batch: F, delta at the solution, the same without itself, and discounts."""
-        weighted = waves * alone[:, None].astype(waves.dtype)
-        return Moments(
-            self.right + waves.T @ delta,
-            self.noise + weighted.T @ weighted,
-            self.squares + waves.T @ waves,
-            self.discount + float(np.sum(np.square(discount, dtype=np.float64))),
-            self.transitions + len(delta),
-        )
+    def add_noise(self, rows: Rows, alone: Floats) -> None:
+        """Add a batch, with its waves, to the noise, which is changed in place."""
+        blocks, k = self.others.shape[1:]
+        waves = len(self.left) // blocks
+        for b in range(blocks):
+            mine = rows.block == b
+            now = rows.now[mine] * alone[mine, None]
+            rest = now[:, :k] @ -self.others[:, b].T.astype(np.float32)
+            rest[:, b * waves : (b + 1) * waves] += now[:, k:]
+            self.noise[...] += rest.T @ rest
 
 
-def nothing(count: int) -> Moments:
-    """Return the moments of no transitions."""
-    empty = np.zeros((count, count))
-    return Moments(np.zeros(count), empty, empty, 0.0, 0)
+def leftover(left: Floats, right: Floats, blocks: int, waves: int, factors: Factors) -> Leftover:
+    """Return the equation of the waves, still without noise.
+
+    Parameters
+    ----------
+    left, right
+        The sums over all transitions, whose last columns in each block are waves.
+    factors
+        Of the matrix of all other parameters, with their prior, as LU.
+    """
+    p = len(right)
+    is_wave = np.arange(p) % (p // blocks) >= p // blocks - waves
+    own, cross = left[np.ix_(is_wave, is_wave)], left[np.ix_(is_wave, ~is_wave)]
+    others = linalg.lu_solve(factors, cross.T, trans=1, check_finite=False).T
+    return Leftover(
+        own - others @ left[np.ix_(~is_wave, is_wave)],
+        right[is_wave] - others @ right[~is_wave],
+        np.ascontiguousarray(others).reshape(len(own), blocks, -1),
+        np.zeros_like(own),
+    )
 
 
-def variance(moments: Moments) -> float:
-    r"""Return :math:`\nu^2`: an estimate that is not negative, and one standard error on top.
+def variance(of: Leftover, noise: float, largest: float) -> float:
+    r"""Return :math:`\nu^2`, an estimate that is not negative.
 
-    If every transition leaves :math:`\delta_i = F_i^\top \omega + \text{noise}`, then with
-    :math:`K = \sum_i F_i F_i^\top` and :math:`N = \sum_i E \delta_i^2 F_i F_i^\top`
+    With the prior's weight :math:`\lambda = \sigma^2 / \nu^2` the waves come out as
+    :math:`\hat\omega = M b`, where :math:`M = (S + \lambda I)^{-1}`, of
 
-    .. math:: E \Bigl|\sum_i F_i \delta_i\Bigr|^2 = \nu_\delta^2 \|K\|^2 + \operatorname{tr} N,
+    .. math:: E |\hat\omega|^2 = \nu^2 \|M S\|^2 + \operatorname{tr} M N M^\top,
 
-    which is solved for :math:`\nu_\delta^2`; without a misfit it has the standard error
-    :math:`\sqrt{2} \|N\| / \|K\|^2`. A misfit below that is not seen, but is there as well as
-    not. A short-ranged u has :math:`\delta = \gamma u(s', a') - u(s, a)`, of variance
-    :math:`(1 + \gamma^2) \nu^2`.
+    which is solved for :math:`\nu^2`, anew with its own :math:`\lambda` until it stays. So
+    directions count by what the data say of them, and not by how often they were seen: a network
+    fits best where the agent has been most.
+
+    Parameters
+    ----------
+    of
+        The equation.
+    noise
+        :math:`\sigma^2`.
+    largest
+        Where to begin; the estimate is never larger.
 
     Examples
     --------
-    One state, seen a hundred times with temporal differences of 1:
+    One state, seen a hundred times with temporal differences of 1 and no noise to speak of:
 
-    >>> one = np.ones((100, 1))
-    >>> seen = nothing(1).plus(one, 1 + 0 * one[:, 0], 1 + 0 * one[:, 0], 0 * one[:, 0])
-    >>> round(variance(seen), 3)
-    1.004
+    >>> seen = Leftover(np.full((1, 1), 100.0), np.full(1, 100.0), np.zeros((1, 1, 1)), np.eye(1))
+    >>> round(variance(seen, noise=1e-4, largest=4.0), 3)
+    1.0
     """
-    excess = float(moments.right @ moments.right) - float(np.trace(moments.noise))
-    size = float(np.sum(moments.squares**2)) * (1 + moments.discount / moments.transitions)
-    error = math.sqrt(2.0) * float(np.linalg.norm(moments.noise))
-    return (max(excess, 0.0) + error) / size if size > 0 else 0.0
+    nu2 = largest
+    for _ in range(ROUNDS):
+        ridge = (noise / max(nu2, SMALLEST * largest)) * np.eye(len(of.right))
+        inverse = np.linalg.inv(of.left + ridge)
+        noise_alone = float(np.sum((inverse @ of.noise) * inverse))
+        excess = float(np.sum((inverse @ of.right) ** 2)) - noise_alone
+        size = float(np.sum((inverse @ of.left) ** 2))
+        found = min(max(excess, 0.0) / size, largest) if size > 0 else 0.0
+        if abs(found - nu2) <= CLOSE * nu2:
+            return found
+        nu2 = found
+    return nu2

@@ -49,7 +49,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import linalg, special
 
 from valuetrack.posterior import Interval
@@ -65,6 +64,7 @@ from valuetrack.values.equations import (
     some_of,
     without_itself,
 )
+from valuetrack.values.misfit import Factors
 
 SMALLEST_NOISE = 1e-6
 """The least root mean square of delta, as a share of that of the values: single precision."""
@@ -74,8 +74,6 @@ PROBED = 500
 """At how many transitions, at least, the step is compared with its noise."""
 
 
-Factors = tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]
-"""A matrix as LU."""
 Batches = Callable[[], Iterable[Rows]]
 """Returns the transitions from the first to the last, in batches."""
 
@@ -143,9 +141,11 @@ class Solution(NamedTuple):
     noise: Floats
     """B, (blocks, k, k), times what the covariance is of V."""
     waves: int = 0
-    """How many of the columns are waves (:mod:`~valuetrack.values.misfit`)."""
+    """How many columns of each block are waves (:mod:`~valuetrack.values.misfit`)."""
     amplitude: float = 0.0
     """By what they are multiplied; without a misfit they are left out."""
+    rounding: float = 0.0
+    """What no standard error is below."""
 
     def covariance(self) -> Floats:
         """Return V, (p, p)."""
@@ -154,13 +154,16 @@ class Solution(NamedTuple):
 
     def change(self, gradients: Floats) -> Floats:
         """Return how far values of these gradients, (n, p), move, to first order."""
-        return np.asarray(scaled(gradients, self.waves, self.amplitude) @ self.step)
+        return np.asarray(self._scaled(gradients) @ self.step)
 
     def sd(self, gradients: Floats) -> Floats:
-        r"""Return :math:`\sqrt{J^\top V J}` for gradients (n, p)."""
-        x = self._solved(scaled(gradients, self.waves, self.amplitude))
+        r"""Return :math:`\sqrt{J^\top V J}` for gradients (n, p), and no less than rounding."""
+        x = self._solved(self._scaled(gradients))
         variance = np.sum(x * np.matmul(self.noise, x), axis=(0, 1))
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.rounding**2))
+
+    def _scaled(self, gradients: Floats) -> Floats:
+        return scaled_blocks(gradients, len(self.noise), self.waves, self.amplitude)
 
     def _solved(self, gradients: Floats) -> Floats:
         """Return A^-T J, (blocks, k, n)."""
@@ -198,7 +201,7 @@ def solve(
     seen
         w, from how many times as many transitions the present values were learned.
     waves
-        How many columns follow on the k of the only block: waves for a misfit.
+        How many columns follow on the k of each block: waves for a misfit.
 
     Examples
     --------
@@ -219,15 +222,14 @@ def solve(
     amplitude = 0.0
     found = _solved(sums, probed, waves, amplitude, seen, prior_variance)
     if waves:
-        nu2 = misfit.variance(_moments(batches, waves, found))
-        amplitude = math.sqrt(nu2 / found.prior_variance)
+        amplitude = _amplitude(batches, sums, waves, blocks, found)
         found = _solved(sums, probed, waves, amplitude, seen, found.prior_variance, found.noise)
     spread = np.tile(np.eye(found.step.size // blocks), (blocks, 1, 1))
     spread *= found.noise**2 / found.prior_variance / seen
     for rows in batches():
         own = _columns(rows, waves, amplitude)
         add_noise(spread, own, without_itself(own, after_step(own, found.step), found.inverse))
-    solution = Solution(found.step, 1.0, found.factors, spread, waves, amplitude)
+    solution = Solution(found.step, 1.0, found.factors, spread, waves, amplitude, sums.rounding)
     share = share_of_step(solution, gradients_of(_columns(probed, waves, amplitude)), seen)
     scale = 1 / seen + (1 - 1 / seen) * share
     return solution._replace(step=share * found.step, share=share, noise=scale * spread)
@@ -256,8 +258,10 @@ def _solved(
     noise: float | None = None,
 ) -> _Found:
     """Solve the equation of the memory, with waves or, if they have no amplitude, without."""
-    left = scaled(scaled(sums.left, waves, amplitude).T, waves, amplitude).T
-    right = scaled(sums.right[None], waves, amplitude)[0]
+    blocks = probed.weights.shape[1]
+    left = scaled_blocks(sums.left, blocks, waves, amplitude)
+    left = scaled_blocks(left.T, blocks, waves, amplitude).T
+    right = scaled_blocks(sums.right[None], blocks, waves, amplitude)[0]
     sums = sums._replace(left=left, right=right)
     if noise is None or prior_variance is None:
         noise, ridge = weight_of_prior(sums, prior_variance)
@@ -275,15 +279,14 @@ def _solved(
     return _Found(step, factors, inverse, noise, noise / ridge)
 
 
-def _moments(batches: Batches, waves: int, found: _Found) -> misfit.Moments:
-    """Return the moments of the temporal differences that a solution without waves leaves."""
-    moments = misfit.nothing(waves)
+def _amplitude(batches: Batches, sums: Equations, waves: int, blocks: int, found: _Found) -> float:
+    """Return by what to multiply the waves, from what a solution without them leaves."""
+    of = misfit.leftover(sums.left, sums.right, blocks, waves, found.factors)
     for rows in batches():
         own = _columns(rows, waves, 0.0)
-        delta = after_step(own, found.step)
-        alone = without_itself(own, delta, found.inverse)
-        moments = moments.plus(rows.now[:, -waves:], delta, alone, rows.weights)
-    return moments
+        of.add_noise(rows, without_itself(own, after_step(own, found.step), found.inverse))
+    nu2 = misfit.variance(of, found.noise, PRIOR_SHARE * sums.value / sums.transitions)
+    return math.sqrt(nu2 / found.prior_variance)
 
 
 def _columns(rows: Rows, waves: int, amplitude: float) -> Rows:
@@ -303,6 +306,15 @@ def scaled(gradients: Floats, waves: int, amplitude: float) -> Floats:
     factors = np.ones(gradients.shape[1], gradients.dtype)
     factors[factors.size - waves :] = amplitude
     return np.asarray(gradients * factors)
+
+
+def scaled_blocks(gradients: Floats, blocks: int, waves: int, amplitude: float) -> Floats:
+    """Return the same for gradients by all parameters, (n, blocks * (k + waves))."""
+    if not waves:
+        return gradients
+    count = len(gradients)
+    each = np.ascontiguousarray(gradients).reshape(count * blocks, -1)
+    return scaled(each, waves, amplitude).reshape(count, -1)
 
 
 def _solved_sums(sums: Equations, probed: Rows, change: Floats, delta: Floats) -> Equations:
