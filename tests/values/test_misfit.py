@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import linalg
 
 from valuetrack.values import misfit, sandwich
 from valuetrack.values.equations import Rows
@@ -25,7 +26,7 @@ def rewards(generator, size, noise, count=8_000):
 
 def rows(state, reward):
     """Return rows whose only feature is a constant, and waves behind it."""
-    waves = misfit.waves(STATES)
+    waves = misfit.waves(STATES, misfit.COUNT)
     behind = np.asarray(waves.at(STATES))[state]
     one = np.ones((len(state), 1), np.float32)
     now = np.concatenate([one, behind], axis=1).astype(np.float32)
@@ -34,33 +35,57 @@ def rows(state, reward):
     return Rows(np.zeros(len(state), int), now, 0 * now, zero[:, None], delta, delta)
 
 
-def moments(made):
-    """Return the moments of what the mean leaves."""
-    left = made.delta - made.delta.mean()
-    return misfit.nothing(misfit.COUNT).plus(made.now[:, 1:], left, left, made.weights[:, 0])
+def leftover(made):
+    """Return the equation of the waves when the constant is solved for."""
+    one, waves = made.now[:, :1].astype(float), made.now[:, 1:].astype(float)
+    now = np.concatenate([one, waves], axis=1)
+    factors = linalg.lu_factor(one.T @ one)
+    of = misfit.leftover(now.T @ now, now.T @ made.delta, 1, waves.shape[1], factors)
+    of.add_noise(made, made.delta - made.delta.mean())
+    return of
+
+
+def found_variance(seed, size, of_waves=True):
+    """Return the variance that is found for values made of the waves, or of other ones."""
+    generator = np.random.default_rng(seed)
+    state, values, reward = rewards(generator, size, 0.2)
+    if of_waves:
+        waves = np.asarray(misfit.waves(STATES, misfit.COUNT).at(STATES))
+        reward += (size * waves @ generator.standard_normal(misfit.COUNT) - values)[state]
+    return misfit.variance(leftover(rows(state, reward)), noise=0.2**2, largest=1.0)
 
 
 @pytest.mark.parametrize("size", [0.1, 0.3])
 def test_variance_of_a_misfit_is_found(size):
-    found = [
-        misfit.variance(moments(rows(*rewards(np.random.default_rng(seed), size, 0.2)[::2])))
-        for seed in range(40)
-    ]
+    found = [found_variance(seed, size) for seed in range(20)]
     assert 0.6 < np.mean(found) / size**2 < 1.6
 
 
+def test_functions_that_the_waves_cannot_follow_seem_larger_than_they_are():
+    found = [found_variance(seed, 0.1, of_waves=False) for seed in range(20)]
+    assert 0.8 < np.mean(found) / 0.1**2 < 4.0, found
+
+
 def test_noise_is_no_misfit():
-    found = [
-        misfit.variance(moments(rows(*rewards(np.random.default_rng(seed), 0.0, 0.2)[::2])))
-        for seed in range(10)
-    ]
-    assert np.mean(found) < 1e-4 < 0.1**2
+    assert (
+        np.mean([found_variance(seed, 0.0, of_waves=False) for seed in range(10)]) < 2e-4 < 0.1**2
+    )
+
+
+def test_what_other_parameters_take_up_is_not_left_for_the_waves():
+    made = rows(*rewards(np.random.default_rng(0), 0.3, 0.2)[::2])
+    of = leftover(made)
+    centred = made.now[:, 1:] - made.now[:, 1:].mean(axis=0)
+    np.testing.assert_allclose(of.left, centred.T @ centred, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(of.right, centred.T @ made.delta, rtol=1e-3, atol=1e-2)
+    left = centred * (made.delta - made.delta.mean())[:, None]
+    np.testing.assert_allclose(of.noise, left.T @ left, rtol=1e-3, atol=1e-2)
 
 
 def covered(size, noise, waves):
     """Return the coverage of 95 % intervals over states and data sets, and their mean width."""
     gradients = np.concatenate(
-        [np.ones((len(STATES), 1)), misfit.waves(STATES).at(STATES)], axis=1
+        [np.ones((len(STATES), 1)), misfit.waves(STATES, misfit.COUNT).at(STATES)], axis=1
     ).astype(float)
     inside, widths = [], []
     for seed in range(20):
@@ -95,8 +120,8 @@ def test_without_a_misfit_intervals_stay_narrow():
 
 
 def test_waves_are_short_beside_the_observations_whatever_their_units():
-    there = misfit.waves(STATES)
-    same = misfit.waves(1000 * STATES + 7)
+    there = misfit.waves(STATES, misfit.COUNT)
+    same = misfit.waves(1000 * STATES + 7, misfit.COUNT)
     np.testing.assert_allclose(same.at(1000 * STATES + 7), there.at(STATES), atol=1e-3)
     kernel = np.asarray(there.at(STATES)) @ np.asarray(there.at(STATES)).T
     assert np.diag(kernel).mean() == pytest.approx(1.0, abs=0.1)

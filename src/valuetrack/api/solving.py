@@ -216,19 +216,21 @@ class Solver:
             state = state._replace(sampler=state.sampler._replace(params=mean))
         state = self._of_one_chain(state)
         of, epsilon = self._linearisation(state, example), self.source.epsilon
-        waves = misfit.waves(np.asarray(memory.observation)) if of.waves else None
+        room = of.most_waves
+        waves = misfit.waves(np.asarray(memory.observation), room) if room else None
+        columns = of.columns(waves)
 
         def batches() -> Iterator[Rows]:
             return features.batches_of_rows(of, state, acting, memory, epsilon, waves)
 
-        numbers = 2 * (of.k + of.waves) * len(memory.reward)
+        numbers = 2 * (of.k + columns) * len(memory.reward)
         kept = list(batches()) if numbers <= KEPT_ROWS else None
         solution = sandwich.solve(
             lambda: batches() if kept is None else kept,
             of.blocks,
             of.k,
             seen=seen,
-            waves=of.waves,
+            waves=columns,
         )
         bound = sandwich.bound_of(np.asarray(memory.reward), np.asarray(memory.discount))
         return _Solved(self.source.moment, state, solution, waves, bound)

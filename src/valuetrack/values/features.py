@@ -21,7 +21,7 @@ from valuetrack.networks import parameter_count
 from valuetrack.policies import action_probabilities
 from valuetrack.types import AnyArray, Array, Floats, NDArray, Params, Scalar, Transition, Tree
 from valuetrack.values.equations import Rows
-from valuetrack.values.misfit import COUNT, Waves
+from valuetrack.values.misfit import Waves
 
 MOST_PARAMETERS = 2_000
 """Up to how many parameters all of them are meant."""
@@ -53,9 +53,17 @@ class Linearised(NamedTuple):
     query: Callable[[LearnerState, AnyArray, Waves | None], tuple[Array, Array]]
     """(state, observations, waves) -> values (n, actions) and their f: (n, k) on the last layer,
     (n, actions, k) if all parameters are meant."""
-    waves: int = 0
-    """How many columns follow on the k of each block if waves are given: a misfit of every
-    action."""
+    actions: int = 1
+    """How many actions there are, each of which has a misfit of its own."""
+
+    @property
+    def most_waves(self) -> int:
+        """For how many waves per action the system has room."""
+        return max(LARGEST_SYSTEM - self.blocks * self.k, 0) // self.actions
+
+    def columns(self, waves: Waves | None) -> int:
+        """Return how many columns follow on the k of each block."""
+        return 0 if waves is None else self.actions * waves.number // self.blocks
 
     def gradients(self, found: Floats) -> Floats:
         """Return J of all actions, (n, actions, p), from the f that ``query`` found."""
@@ -144,7 +152,7 @@ def _of_all(state: LearnerState, values: ValuesOf, follow: Follow, actions: int)
             gradients = jnp.concatenate([gradients, misfit.reshape(*q.shape, -1)], axis=2)
         return q, gradients
 
-    return Linearised(1, flat.size, jax.jit(rows), jax.jit(query), actions * COUNT)
+    return Linearised(1, flat.size, jax.jit(rows), jax.jit(query), actions)
 
 
 def _of_last_layer(
@@ -154,7 +162,7 @@ def _of_last_layer(
     layers, structure = jax.tree.flatten(head, is_leaf=_is_layer)
     # A dueling head has two layers, of which an action moves both; their biases are one feature.
     k = sum(layer["w"].shape[0] for layer in layers) + 1
-    if actions * (k + COUNT) > LARGEST_SYSTEM:
+    if actions * k > LARGEST_SYSTEM:
         raise ValueError(
             f"The last layer has {k:,} parameters per action, and {actions} times as many are more "
             f"than the {LARGEST_SYSTEM:,} that intervals for the value can be solved for; make the "
@@ -214,7 +222,7 @@ def _of_last_layer(
         delta = t.reward + t.discount * jnp.sum(chances * ahead, axis=1) - value
         return Rows(block, now, following, t.discount[:, None] * chances, delta, value)
 
-    return Linearised(actions, k, jax.jit(rows), jax.jit(query), COUNT)
+    return Linearised(actions, k, jax.jit(rows), jax.jit(query), actions)
 
 
 def batches_of_rows(

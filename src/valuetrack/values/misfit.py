@@ -41,7 +41,9 @@ Factors = tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]
 """A matrix as LU."""
 
 COUNT = 100
-"""R, the number of waves."""
+"""R, the number of waves, where observations hardly come again."""
+MOST_STATES = 500
+"""Up to how many different observations the memory may hold for a wave to each of them."""
 RANGE = 0.2
 """Their length, times the root of the dimension."""
 MOST_NUMBERS = 20_000_000
@@ -60,10 +62,15 @@ class Waves(NamedTuple):
     phases: AnyArray
     """(R,)."""
 
+    @property
+    def number(self) -> int:
+        """R."""
+        return len(self.phases)
+
     def at(self, observations: AnyArray) -> Array:
         """Return the waves at observations, (n, ...), as (n, R)."""
         flat = jnp.reshape(jnp.asarray(observations, jnp.float32), (len(observations), -1))
-        return jnp.sqrt(2 / COUNT) * jnp.cos(flat @ self.directions + self.phases)
+        return jnp.sqrt(2 / self.number) * jnp.cos(flat @ self.directions + self.phases)
 
     def of(self, observations: AnyArray, chances: Array) -> Array:
         """Return the waves of all actions, (n, actions * R), weighted by (n, actions)."""
@@ -71,15 +78,29 @@ class Waves(NamedTuple):
         return jnp.reshape(every, (len(observations), -1))
 
 
-def waves(observations: NDArray) -> Waves:
-    """Draw waves that are short beside the spread of these observations; always the same ones."""
+def waves(observations: NDArray, most: int) -> Waves:
+    """Draw waves that are short beside the spread of these observations; always the same ones.
+
+    A world of a few hundred states has about as many waves, so that each state can have an error of
+    its own. There are never more than ``most``.
+
+    Examples
+    --------
+    >>> corridor, line = np.eye(300)[np.arange(3_000) % 300], np.linspace(0, 1, 3_000)[:, None]
+    >>> waves(corridor, most=1_000).number, waves(line, most=1_000).number
+    (300, 100)
+    """
     every = -(-observations.size // MOST_NUMBERS)
     flat = np.reshape(observations[::every], (len(observations[::every]), -1)).astype(np.float64)
     spread = np.std(flat, axis=0)
+    states = len(np.unique(flat @ np.random.default_rng(1).standard_normal(flat.shape[1])))
+    # In whole hundreds: every other number is another program to compile.
+    count = COUNT * max(round(states / COUNT), 1) if states <= MOST_STATES else COUNT
+    count = min(count, most)
     generator = np.random.default_rng(0)
-    directions = generator.standard_normal((flat.shape[1], COUNT))
+    directions = generator.standard_normal((flat.shape[1], count))
     directions /= RANGE * np.sqrt(flat.shape[1]) * np.where(spread > 0, spread, 1.0)[:, None]
-    phases = generator.uniform(0, 2 * np.pi, COUNT) - np.mean(flat, axis=0) @ directions
+    phases = generator.uniform(0, 2 * np.pi, count) - np.mean(flat, axis=0) @ directions
     return Waves(directions.astype(np.float32), phases.astype(np.float32))
 
 
@@ -144,7 +165,8 @@ def variance(of: Leftover, noise: float, largest: float) -> float:
 
     .. math:: E |\hat\omega|^2 = \nu^2 \|M S\|^2 + \operatorname{tr} M N M^\top,
 
-    which is solved for :math:`\nu^2`, anew with its own :math:`\lambda` until it stays. So
+    which is solved for :math:`\nu^2`: first with :math:`\lambda \to \infty`, where every
+    transition counts alike, then anew with its own :math:`\lambda` until it stays. So
     directions count by what the data say of them, and not by how often they were seen: a network
     fits best where the agent has been most.
 
@@ -155,7 +177,7 @@ def variance(of: Leftover, noise: float, largest: float) -> float:
     noise
         :math:`\sigma^2`.
     largest
-        Where to begin; the estimate is never larger.
+        The estimate is never larger.
 
     Examples
     --------
@@ -165,15 +187,17 @@ def variance(of: Leftover, noise: float, largest: float) -> float:
     >>> round(variance(seen, noise=1e-4, largest=4.0), 3)
     1.0
     """
-    nu2 = largest
-    for _ in range(ROUNDS):
-        ridge = (noise / max(nu2, SMALLEST * largest)) * np.eye(len(of.right))
-        inverse = np.linalg.inv(of.left + ridge)
+    nu2 = 0.0
+    for _ in range(ROUNDS if largest > 0 else 0):
+        # Times lambda, M is the identity where no misfit is known of yet.
+        ridge = noise / max(nu2, SMALLEST * largest)
+        inverse = np.linalg.inv(of.left / ridge + np.eye(len(of.right)))
         noise_alone = float(np.sum((inverse @ of.noise) * inverse))
         excess = float(np.sum((inverse @ of.right) ** 2)) - noise_alone
         size = float(np.sum((inverse @ of.left) ** 2))
-        found = min(max(excess, 0.0) / size, largest) if size > 0 else 0.0
-        if abs(found - nu2) <= CLOSE * nu2:
-            return found
-        nu2 = found
+        if not excess > 0:
+            return nu2
+        before, nu2 = nu2, min(excess / size, largest)
+        if abs(nu2 - before) <= CLOSE * nu2:
+            break
     return nu2
