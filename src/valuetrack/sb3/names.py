@@ -49,6 +49,7 @@ NAMED_BY_SB3 = {
 """The options of valuetrack's agents that are not keywords here, and what replaces them."""
 ELSEWHERE = {
     **NAMED_BY_SB3,
+    "noisy": "samples of a posterior explore by themselves",
     "prioritised": "posterior samples count how often each transition was seen",
     "seeds": "train one model per seed, or use valuetrack's own class",
 }
