@@ -187,10 +187,11 @@ def as_text(rows: list[dict[str, Any]], numbers: dict[str, int], used: dict[str,
         "# Stable-Baselines3's own tests of DQN, with LKTD in its place",
         "",
         f"{numbers['items']} items in {numbers['files']} files of stable-baselines3 "
-        f"{used['stable-baselines3']}. With DQN itself {numbers['passed with DQN']} pass. With LKTD "
-        f"{numbers['passed']} pass, {numbers['failed']} fail, and {numbers['skipped']} are skipped. "
-        f"{numbers['passed without a model']} of those that pass end without making a model, for "
-        "DQN as well. Made by `python benchmarks/sb3_tests.py TESTS`, with `ale-py` installed.",
+        f"{used['stable-baselines3']}. With DQN itself {numbers['passed with DQN']} pass. "
+        f"With LKTD {numbers['passed']} pass, {numbers['failed']} fail, and {numbers['skipped']} "
+        f"are skipped. {numbers['passed without a model']} of those that pass end without making a "
+        "model, for DQN as well. Made by `python benchmarks/sb3_tests.py TESTS`, with `ale-py` "
+        "installed.",
         "",
         "| file | test | DQN | LKTD | models | why |",
         "|---|---|---|---|--:|---|",
