@@ -132,10 +132,14 @@ def test_the_host_learns_with_noise():
 @pytest.mark.parametrize("name", NOISY)
 def test_epsilon_is_zero_unless_it_is_given(name):
     parse = KINDS[name][0].options_type
-    given = ({"noisy": True}, {"noisy": True, "exploration_final": 0.1}, {})
+    given = (
+        {"noisy": True},
+        {"noisy": True, "exploration_final": 0.1, "random_warmup": False},
+        {},
+    )
     chosen = [parse(**options) for options in given]
-    assert [(o.exploration_initial, o.exploration_final) for o in chosen] == [
-        (0, 0), (0, 0.1), (1, 0.05),
+    assert [(o.exploration_initial, o.exploration_final, o.random_warmup) for o in chosen] == [
+        (0, 0, True), (0, 0.1, False), (1, 0.05, False),
     ]  # fmt: skip
 
 

@@ -19,7 +19,11 @@ from valuetrack.types import Array, Batch, Keywords, Params, Scalar, Tree
 
 Prepare = Callable[[Array, TargetBatch], Tree]
 """(key, target batch) -> the data of an update."""
-WITHOUT_EPSILON: Keywords = {"exploration_initial": 0.0, "exploration_final": 0.0}
+BY_NOISE: Keywords = {
+    "exploration_initial": 0.0,
+    "exploration_final": 0.0,
+    "random_warmup": True,  # before the first update, one draw would play all the time
+}
 """What noisy layers make of exploration, unless it is given."""
 
 
@@ -30,16 +34,17 @@ class NoisyOptions(GradientOptions):
     ----------
     noisy
         Whether the weights of all fully connected layers are drawn around learned means, with
-        learned sds, once per update for acting and once for learning. Exploration is by them alone:
-        epsilon is 0 unless it is given. Values that are asked for are those of the means.
+        learned sds, once per update for acting and once for learning. Exploration is by them alone
+        once learning has started: epsilon is 0 and ``random_warmup`` is true unless they are given.
+        Values that are asked for are those of the means.
     """
 
     noisy: bool = False
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _without_epsilon(cls, given: Keywords) -> Keywords:
-        return {**WITHOUT_EPSILON, **given} if given.get("noisy") else given
+    def _by_noise(cls, given: Keywords) -> Keywords:
+        return {**BY_NOISE, **given} if given.get("noisy") else given
 
     def around_noise(self, network: Network) -> Network:
         """Return the network, with noisy layers if they are wanted."""
