@@ -23,6 +23,7 @@ LEVELS = {
         "measurement",
         "metrics",
         "networks",
+        "noise",
         "policies",
         "posterior",
         "priors",

@@ -1,4 +1,4 @@
-"""The numbers of docs/parts.md are those of the stored run."""
+"""The numbers of docs/parts.md are those of the stored runs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 ROOT = Path(__file__).parents[1]
-RUN = ROOT / "results" / "parts" / "n-step"
+RUNS = ROOT / "results" / "parts"
 
 
-def test_the_table_of_n_step_targets_is_the_runs():
+@pytest.mark.parametrize(("run", "count"), [("n-step", 6), ("noisy", 4)])
+def test_the_tables_are_the_runs(run, count):
     page = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8")
-    rows = json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))["rows"]
-    assert len(rows) == 6
+    rows = json.loads((RUNS / run / "manifest.json").read_text(encoding="utf-8"))["rows"]
+    assert len(rows) == count
     for row in rows:
-        (file,) = (RUN / "units" / row["id"]).glob("*/seeds.parquet")
+        (file,) = (RUNS / run / "units" / row["id"]).glob("*/seeds.parquet")
         columns = pq.read_table(file).to_pydict()
         final, value, came = (
             np.array(columns[name]) for name in ("final_return", "start_value", "discounted_return")

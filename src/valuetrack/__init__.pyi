@@ -333,6 +333,7 @@ class DQN(registry.DQN):
         prioritised: float = 0.0,
         importance: float = 0.4,
         importance_updates: int = 10_000,
+        noisy: bool = False,
         loss: Literal["squared", "huber"] = "huber",
     ) -> None: ...
 
@@ -378,6 +379,7 @@ class IQN(registry.IQN):
         prioritised: float = 0.0,
         importance: float = 0.4,
         importance_updates: int = 10_000,
+        noisy: bool = False,
         levels: int = 8,
         target_levels: int = 8,
         acting_levels: int = 32,
@@ -512,6 +514,7 @@ class QRDQN(registry.QRDQN):
         prioritised: float = 0.0,
         importance: float = 0.4,
         importance_updates: int = 10_000,
+        noisy: bool = False,
         quantiles: int = 50,
     ) -> None: ...
 

@@ -69,13 +69,18 @@ def test_a_loaded_model_goes_on_the_same_way_every_time(tmp_path):
 
 def test_the_file_holds_tensors_under_names_that_can_be_read(trained, saved):
     with zipfile.ZipFile(saved) as archive:
-        tensors = torch.load(io.BytesIO(archive.read("learner.pth")), weights_only=True)
+        networks, sampler = (
+            torch.load(io.BytesIO(archive.read(name)), weights_only=True)
+            for name in ("policy.pth", "policy.optimizer.pth")
+        )
         described = json.loads(archive.read("data"))
-    assert tensors["learned.learner.sampler.params.body.0.w"].shape == (3, 16)
-    assert tensors["learned.learner.target.head.w"].shape == (16, 3)
-    assert tensors["learned.pool.samples.head.b"].shape == (6, 3)
-    assert tensors["learned.learner.sampler.updates"] == trained.learner.updates
-    assert {"key", "learned.diverged"} <= tensors.keys()
+    assert networks["q_net.body.0.w"].shape == (3, 16)
+    assert networks["q_net_target.head.w"].shape == (16, 3)
+    assert all(tensor.is_floating_point() for tensor in networks.values())
+    assert sampler["learned.pool.samples.head.b"].shape == (6, 3)
+    assert sampler["learned.learner.sampler.updates"] == trained.learner.updates
+    assert {"key", "learned.diverged"} <= sampler.keys()
+    assert len(networks) + len(sampler) == len(trained.learner.state_dict())
     assert described["pseudo_population"] == "data"
     assert "learner" not in described
 
@@ -135,27 +140,29 @@ def test_parameters_are_taken_and_given(trained, saved):
 def test_what_was_given_is_not_changed_by_learning(trained):
     model = make(seed=9)
     model.set_parameters(trained.get_parameters())
-    given = model.get_parameters()["learner"]
-    copies = {name: tensor.clone() for name, tensor in given.items()}
-    model.learn(60)
-    assert all(torch.equal(given[name], copies[name]) for name in given)
+    for given in model.get_parameters().values():
+        copies = {name: tensor.clone() for name, tensor in given.items()}
+        model.learn(60)
+        assert all(torch.equal(given[name], copies[name]) for name in given)
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda d: d.pop("key"), "lacks the array 'key'"),
-        (lambda d: d.update(surprise=torch.zeros(1)), "no array 'surprise'"),
+        (lambda p, s: s.pop("key"), "lacks the array 'key'"),
+        (lambda p, s: p.pop("q_net.head.w"), "lacks the array 'q_net.head.w'"),
+        (lambda p, s: s.update(surprise=torch.zeros(1)), "no array 'surprise'"),
+        (lambda p, s: p.update({"key": s["key"]}), "no array 'key' here"),
         (
-            lambda d: d.update({"learned.diverged": torch.zeros(2)}),
+            lambda p, s: s.update({"learned.diverged": torch.zeros(2)}),
             r"'learned.diverged' should be int32 of shape \(\), and is float32 of shape \(2,\)",
         ),
     ],
-    ids=["missing", "unknown", "shape"],
+    ids=["missing", "no weights", "unknown", "elsewhere", "shape"],
 )
 def test_arrays_that_do_not_fit_are_refused(trained, change, sentence):
     parameters = trained.get_parameters()
-    change(parameters["learner"])
+    change(parameters["policy"], parameters["policy.optimizer"])
     with pytest.raises(RuntimeError, match=sentence):
         make().set_parameters(parameters)
 
@@ -194,6 +201,7 @@ def test_a_policy_is_saved_and_loaded_alone(trained, tmp_path):
     evaluate_policy(alone, Monitor(IdentityEnv(3, ep_length=5)), 1, warn=False)
     other = make(seed=9)
     other.policy.load_state_dict(alone.state_dict())
+    other.policy.optimizer.load_state_dict(alone.optimizer.state_dict())
     assert same_bits(trained, other)
 
 
@@ -233,14 +241,41 @@ def test_a_state_is_no_vector(trained):
         trained.policy.load_from_vector(np.ones(3))
 
 
-def test_a_policy_gives_and_takes_the_learners_arrays(trained):
+def test_a_policy_gives_and_takes_its_networks(trained):
     other = make(seed=9)
     other.policy.load_state_dict(trained.policy.state_dict())
-    assert same_bits(trained, other)
+    assert not other.learner.updates  # the sampler begins anew
     seen = trained.policy.obs_to_tensor(STATES)[0]
     np.testing.assert_array_equal(
         trained.policy(seen), trained.predict(STATES, deterministic=True)[0]
     )
+
+
+def test_files_of_earlier_versions_hold_all_in_one(trained):
+    other = make(seed=9)
+    other.set_parameters({"learner": trained.learner.state_dict()})
+    assert same_bits(trained, other)
+    policy = make(seed=9).policy
+    policy.load_state_dict(trained.learner.state_dict())
+    assert policy.learner.updates == trained.learner.updates
+
+
+def test_networks_move_on_without_the_sampler(trained):
+    other, networks = make(seed=9), {"policy": trained.get_parameters()["policy"]}
+    with pytest.raises(ValueError, match="do not match"):
+        other.set_parameters(networks)
+    other.set_parameters(networks, exact_match=False)
+    assert not other.learner.updates
+    np.testing.assert_array_equal(other.posterior(STATES).latest, trained.posterior(STATES).latest)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own, as it compiles
+def test_a_compiled_policy_is_saved(trained, tmp_path):
+    model = make(seed=9)
+    model.set_parameters(trained.get_parameters())
+    model.policy = torch.compile(model.policy)
+    model.save(tmp_path / "compiled")
+    assert same_bits(LKTD.load(tmp_path / "compiled"), trained)
 
 
 def test_momentum_is_saved(tmp_path):

@@ -32,6 +32,7 @@ def test_the_identity_is_learned(name):
     model = make(
         ALGORITHMS[name], env, step_size=QUICK[name], gamma=0.0, exploration_fraction=0.5,
         train_freq=2, guard=False,  # with so large a noise samples go beyond what rewards allow
+        pseudo_population=5_000,
     )  # fmt: skip
     assert isinstance(model, OffPolicyAlgorithm)
     model.learn(800)

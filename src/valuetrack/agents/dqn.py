@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from valuetrack.agents.target_network import GradientOptions
+from valuetrack.agents.noisy import NoisyOptions
 from valuetrack.api.agent import Agent
 from valuetrack.learner import Learner, Task, build_learner
 from valuetrack.measurement import error_sizes, huber_error, mean_squared_error, q_learning
 
 
-class DQNOptions(GradientOptions):
+class DQNOptions(NoisyOptions):
     """DQN's own options.
 
     Attributes
@@ -48,8 +48,15 @@ class DQN(Agent[DQNOptions]):
     @staticmethod
     def build(task: Task, options: DQNOptions) -> Learner:
         """Build the learner."""
-        network = options.network(task, task.actions)
+        network = options.around_noise(options.network(task, task.actions))
         measurement = q_learning(network.apply, double=options.double)
         loss = LOSSES[options.loss](measurement)
         optimiser = options.optimiser(loss, error_sizes(measurement))
-        return build_learner(network, optimiser, target_every=options.target_every, tau=options.tau)
+        learner = build_learner(
+            network,
+            optimiser,
+            target_every=options.target_every,
+            tau=options.tau,
+            prepare=options.prepare(),
+        )
+        return options.acting_by_noise(learner)

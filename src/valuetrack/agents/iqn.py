@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from valuetrack import networks
-from valuetrack.agents.target_network import GradientOptions
+from valuetrack.agents.noisy import NoisyOptions
 from valuetrack.api.agent import Agent
 from valuetrack.api.options import Count
 from valuetrack.learner import Acted, Learner, LearnerState, Task, acted, build_learner
@@ -23,7 +23,7 @@ Quantiles = Callable[[Params, Array, Array], Array]
 """(parameters, observations, levels (..., K)) -> quantiles (..., K, actions)."""
 
 
-class IQNOptions(GradientOptions):
+class IQNOptions(NoisyOptions):
     """IQN's own options.
 
     Attributes
@@ -84,19 +84,21 @@ class IQN(Agent[IQNOptions]):
             found = quantiles(state.sampler.params, observations, levels)
             return jnp.swapaxes(found, -1, -2)
 
+        network = Network(init, lambda params, x: quantiles(params, x, jnp.full((1,), 0.5)))
         learner = build_learner(
-            Network(init, lambda params, x: quantiles(params, x, jnp.full((1,), 0.5))),
+            options.around_noise(network),
             optimiser,
             target_every=options.target_every,
             tau=options.tau,
-            prepare=drawn_levels(options.levels, options.target_levels, drawn),
+            prepare=options.prepare(drawn_levels(options.levels, options.target_levels, drawn)),
         )
-        return learner._replace(
+        learner = learner._replace(
             act=act,
             values=values,
             acting_uniforms=POLICY_UNIFORMS + drawn,
             quantiles=at_midpoints,
         )
+        return options.acting_by_noise(learner)
 
 
 def quantile_network(

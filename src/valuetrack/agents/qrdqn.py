@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from valuetrack.agents.target_network import GradientOptions
+from valuetrack.agents.noisy import NoisyOptions
 from valuetrack.api.agent import Agent
 from valuetrack.api.options import Count
 from valuetrack.learner import Learner, Task, build_learner
@@ -17,7 +17,7 @@ from valuetrack.policies import greedy, select
 from valuetrack.types import Apply, Array, Params
 
 
-class QRDQNOptions(GradientOptions):
+class QRDQNOptions(NoisyOptions):
     """QR-DQN's own options.
 
     Attributes
@@ -51,7 +51,8 @@ class QRDQN(Agent[QRDQNOptions]):
     @staticmethod
     def build(task: Task, options: QRDQNOptions) -> Learner:
         """Build the learner; its network has outputs (actions, quantiles)."""
-        network = options.network(task, (task.actions, options.quantiles), action_axis=0)
+        shape = (task.actions, options.quantiles)
+        network = options.around_noise(options.network(task, shape, action_axis=0))
         losses = quantile_losses(network.apply, double=options.double)
         loss = quantile_loss(network.apply, double=options.double)
         optimiser = options.optimiser(loss, losses)
@@ -61,10 +62,12 @@ class QRDQN(Agent[QRDQNOptions]):
             to_values=lambda outputs: outputs.mean(axis=-1)[None],
             target_every=options.target_every,
             tau=options.tau,
+            prepare=options.prepare(),
         )
-        return learner._replace(
+        learner = learner._replace(
             quantiles=lambda state, observations: network.apply(state.sampler.params, observations)
         )
+        return options.acting_by_noise(learner)
 
 
 def quantile_loss(apply: Apply, *, double: bool) -> Callable[[Params, TargetBatch], Array]:

@@ -52,6 +52,10 @@ NOT_PRIORITISED = (
     ": a posterior and a filter count how often each transition was seen, so that all are drawn "
     "evenly; DQN, BootDQN, QRDQN and IQN have it."
 )
+NOT_NOISY = (
+    ": samples, heads and filters have opinions of their own to explore by, see `behaviour`; DQN, "
+    "QRDQN and IQN have it."
+)
 NO_OPTIONS = {
     "policy": f"the network follows from the observations; {NETWORK} shape it.",
     "policy_kwargs": f"here it is {NETWORK}.",
@@ -85,6 +89,8 @@ def instead_of(key: str, names: Collection[str]) -> str:
         return f": {NO_OPTIONS[key]}"
     if key in PRIORITISED:
         return NOT_PRIORITISED
+    if key == "noisy":
+        return NOT_NOISY
     meant = [name for name in NAMES_ELSEWHERE.get(key, ()) if name in names]
     if meant and key in ("lr", "learn_rate", "step_size", "stepsize"):
         return f"; did you mean {meant[0]}?"

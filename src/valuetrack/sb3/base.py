@@ -13,7 +13,14 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, Schedule
+from stable_baselines3.common.save_util import load_from_zip_file
+from stable_baselines3.common.type_aliases import (
+    GymEnv,
+    MaybeCallback,
+    PyTorchObs,
+    Schedule,
+    TensorDict,
+)
 from stable_baselines3.common.utils import LinearSchedule
 
 from valuetrack.agents.sampling import one_step
@@ -23,7 +30,8 @@ from valuetrack.api.solving import Solver
 from valuetrack.replay import host_transitions
 from valuetrack.sb3.learner import ModelLearner
 from valuetrack.sb3.memory import ModelSource
-from valuetrack.sb3.names import check_names, check_numbers, option_defaults
+from valuetrack.sb3.names import check_names, check_numbers, option_defaults, under_our_names
+from valuetrack.sb3.parts import QNetwork
 from valuetrack.sb3.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, ValuePolicy
 from valuetrack.types import Json, NDArray, Transition
 
@@ -45,8 +53,9 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
     replay_buffer_class, replay_buffer_kwargs, optimize_memory_usage
         As in SB3's DQN.
     target_update_interval
-        The target network moves towards the network by the share ``tau``, an option of the
-        sampler, every this many environment steps; by default after every update.
+        The target network moves towards the network by the share ``tau`` every this many
+        environment steps, and unless ``tau`` is given it becomes the network, as in SB3's DQN. By
+        default it moves after every update, by the sampler's own ``tau``.
     exploration_fraction, exploration_initial_eps, exploration_final_eps
         As in SB3's DQN: the share of the training over which epsilon falls, from where to where.
     policy_kwargs
@@ -116,6 +125,8 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         defaults = option_defaults(self.agent.options_type)
         check_names(options, defaults, type(self).__name__)
         own = defaults | one_step(options)
+        if target_update_interval is not None:
+            own = {**own, "tau": options.get("tau", 1.0)}  # the target is copied, as in SB3's DQN
         super().__init__(
             **given,
             learning_rate=0.0,  # there is no optimiser
@@ -215,6 +226,37 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         if seed is not None and "learner" in self.__dict__:
             self.learner.reseed(seed)
 
+    @property
+    def q_net(self) -> QNetwork:
+        """The Q-values of the current sample, as SB3's DQN calls them."""
+        return self.policy.q_net
+
+    @property
+    def q_net_target(self) -> QNetwork:
+        """Those of the target network."""
+        return self.policy.q_net_target
+
+    def set_parameters(
+        self,
+        load_path_or_dict: str | TensorDict,
+        exact_match: bool = True,
+        device: torch.device | str = "auto",
+    ) -> None:
+        """Take over what :meth:`get_parameters` returns, or a file's.
+
+        ``policy`` holds the networks, ``policy.optimizer`` the sampler's state and its pool.
+        ``{"learner": ...}``, all of it in one, is what earlier versions wrote.
+        """
+        if not isinstance(load_path_or_dict, dict):
+            _, load_path_or_dict, _ = load_from_zip_file(
+                load_path_or_dict, device=device, load_data=False
+            )
+        if load_path_or_dict.keys() == {"learner"}:
+            whole: Any = load_path_or_dict["learner"]
+            self.learner.load_state_dict(whole, strict=exact_match)
+        else:
+            super().set_parameters(load_path_or_dict, exact_match, device)
+
     @classmethod
     def load(cls, path: Any, env: GymEnv | None = None, *args: Any, **kwargs: Any) -> Self:
         """Load a model as in all of SB3; options given here replace those of the file.
@@ -241,8 +283,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         self._check_options()
         super()._setup_model()
         options = {name: getattr(self, name) for name in option_defaults(self.agent.options_type)}
-        options["discount"] = self.gamma  # which the scale of values and the guard's bound follow
-        options["n_step"] = getattr(self.replay_buffer, "n_steps", 1)  # it adds up the rewards
+        options |= under_our_names(self)
         # Without a seed every model is different, as in SB3.
         drawn = int(np.random.SeedSequence().generate_state(1)[0])
         self.policy.start(self.agent, options, drawn if self.seed is None else self.seed)
@@ -253,6 +294,8 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         interval = self.target_update_interval
         if self.env is not None and interval is not None and self.n_envs > interval:
             warnings.warn(
+                # SB3's words come first, for those who filter its warnings by them.
+                f"The number of environments used is greater than target_update_interval: "
                 f"{self.n_envs} environments take {self.n_envs} steps at a time, so the target "
                 f"network is refreshed every {self.n_envs} steps, not every {interval}.",
                 UserWarning,
@@ -323,7 +366,7 @@ class SamplingAlgorithm(OffPolicyAlgorithm):
         )
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        return ["learner"], []
+        return ["policy", "policy.optimizer"], []
 
     def _excluded_save_params(self) -> list[str]:
         return [

@@ -132,10 +132,18 @@ class ModelLearner:
         legal = np.ones((len(observations), self.functions.task.actions), bool)
         return self.functions.queries.choose(self._learner, observations, legal)[0]
 
+    def values(self, observations: NDArray, *, of_target: bool = False) -> NDArray:
+        """Return the Q-values of the current sample or of its target network, (n, actions)."""
+        state = self._learner
+        if of_target:
+            state = state._replace(sampler=state.sampler._replace(params=state.target))
+        found: NDArray = self.functions.queries.values(state, observations)[0]
+        return found
+
     def posterior(self, observations: NDArray) -> Estimate:
         """Return posterior samples of the Q-values, (samples, n, actions)."""
         queries, pool = self.functions.queries, self.state.learned.pool
-        (latest,) = queries.values(self._learner, observations)
+        latest = self.values(observations)
         if not self.updates:
             return Estimate(latest[None], latest, INITIAL, is_posterior=False)
         agent, drawn, weights = self.functions.agent, latest[None], None

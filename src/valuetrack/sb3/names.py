@@ -5,9 +5,15 @@ from __future__ import annotations
 import difflib
 import numbers
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from stable_baselines3.common.type_aliases import TrainFrequencyUnit
 
 from valuetrack.api.options import Options
 from valuetrack.types import Json
+
+if TYPE_CHECKING:
+    from valuetrack.sb3.base import SamplingAlgorithm
 
 NO_NEXT_ACTION = "SB3's replay buffer does not keep the next action, so the form is Q-learning's"
 
@@ -43,6 +49,7 @@ NAMED_BY_SB3 = {
 """The options of valuetrack's agents that are not keywords here, and what replaces them."""
 ELSEWHERE = {
     **NAMED_BY_SB3,
+    "noisy": "samples of a posterior explore by themselves",
     "prioritised": "posterior samples count how often each transition was seen",
     "seeds": "train one model per seed, or use valuetrack's own class",
 }
@@ -55,6 +62,29 @@ def option_defaults(kind: type[Options]) -> Json:
     return {
         name: field.default for name, field in kind.model_fields.items() if name not in NAMED_BY_SB3
     }
+
+
+def under_our_names(model: SamplingAlgorithm) -> Json:
+    """Return what SB3 has other names for and a sampler asks for: how much data there will be.
+
+    After how many steps an episode ends is not known: then one update stands for as many steps as
+    by default, or for one, with ``gradient_steps=-1``.
+    """
+    options: Json = {
+        "discount": model.gamma,  # which the scale of values and the guard's bound follow
+        "n_step": getattr(model.replay_buffer, "n_steps", 1),  # it adds up the rewards
+        "replay_capacity": model.buffer_size,
+        "learning_starts": model.learning_starts,
+        "environments": model.n_envs,
+    }
+    steps: Any = model.train_freq  # SB3 has made a TrainFreq of it
+    if model.gradient_steps < 0:
+        cadence = {"steps_per_update": 1, "updates_per_cycle": model.n_envs}
+    elif steps.unit is TrainFrequencyUnit.STEP and model.gradient_steps:
+        cadence = {"steps_per_update": steps.frequency, "updates_per_cycle": model.gradient_steps}
+    else:
+        cadence = {}
+    return {**options, **cadence}
 
 
 def check_names(

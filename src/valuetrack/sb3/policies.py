@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -26,9 +27,15 @@ from valuetrack.learner import Task
 from valuetrack.networks import ACTIVATIONS
 from valuetrack.registry import agent_type
 from valuetrack.sb3.learner import ModelLearner, compiled
+from valuetrack.sb3.parts import Q_NET, TARGET, Part, QNetwork, name_in_optimizer, name_in_policy
+from valuetrack.training.trainer import LEARNED
 from valuetrack.types import Json, NDArray
 
 Space = spaces.Space[Any]
+
+NOT_PYTORCH = "as the networks are not PyTorch's"
+NO_OPTIMISER = "as the sampler is in the optimiser's place: its options are the model's own"
+WHY_NOT = {"optimizer_class": NO_OPTIMISER, "optimizer_kwargs": NO_OPTIMISER}
 
 TORCH_ACTIVATIONS: dict[object, str] = {
     torch.nn.ReLU: "relu",
@@ -57,12 +64,18 @@ class ValuePolicy(BasePolicy):
         (channels, kernel, stride) of each convolution, for images.
     normalize_images
         Whether to divide images of dtype uint8 by 255.
-    agent, options
-        Whose values these are; :meth:`load` passes what :meth:`save` wrote. A model calls
-        :meth:`start` instead.
+    features_extractor_kwargs
+        With ``CnnPolicy``, ``features_dim``: the width of a layer between the convolutions and
+        ``net_arch``, as in SB3's ``NatureCNN``. ``MultiInputPolicy`` warns about
+        ``cnn_output_dim``, as it flattens images.
+    agent, options, sampler
+        Whose values these are, and the rest of its state; :meth:`load` passes what :meth:`save`
+        wrote. A model calls :meth:`start` instead.
     """
 
     learner: ModelLearner
+    optimizer: Part  # type: ignore[assignment]
+    """The sampler, in the place of SB3's optimiser: its state, and the pool of samples."""
 
     def __init__(
         self,
@@ -73,18 +86,24 @@ class ValuePolicy(BasePolicy):
         activation_fn: str | type[torch.nn.Module] = "relu",
         convolutions: Sequence[Sequence[int]] | None = None,
         normalize_images: bool = True,
+        features_extractor_kwargs: Json | None = None,
         agent: str | None = None,
         options: Json | None = None,
+        sampler: Mapping[str, torch.Tensor] | None = None,
         **others: object,
     ) -> None:
         if others:
+            name = next(iter(others))
             raise TypeError(
-                f"policy_kwargs has no {next(iter(others))!r} here, as the networks are not "
-                "PyTorch's; there are net_arch, activation_fn, convolutions and normalize_images."
+                f"policy_kwargs has no {name!r} here, {WHY_NOT.get(name, NOT_PYTORCH)}; there are "
+                "net_arch, activation_fn, convolutions, normalize_images and "
+                "features_extractor_kwargs."
             )
         super().__init__(observation_space, action_space, normalize_images=normalize_images)
         _check_axes(observation_space)
         self.net_arch = None if net_arch is None else _widths(net_arch)
+        if features_extractor_kwargs:
+            self._take_features(features_extractor_kwargs)
         self.activation = _activation(activation_fn)
         self.convolutions = convolutions
         self.inputs = self._make_inputs(
@@ -95,6 +114,8 @@ class ValuePolicy(BasePolicy):
         self.first_action = action_offset(action_space)
         if agent is not None:
             self.start(agent_type(agent), options or {}, seed=0)
+        if sampler is not None:
+            self.optimizer.load_state_dict(sampler)
 
     @property
     def task(self) -> Task:
@@ -107,6 +128,7 @@ class ValuePolicy(BasePolicy):
         hidden = {} if self.net_arch is None else {"hidden": self.net_arch}
         parsed = parse(agent.options_type, {**options, **own, **hidden}, agent.__name__)
         self.learner = ModelLearner(compiled(agent.name, self.task, parsed), seed)
+        self.optimizer = Part(self.learner, name_in_optimizer)
 
     def encode(self, observations: PyTorchObs) -> NDArray:
         """Return a batch of SB3's tensors as one array, (n, ...)."""
@@ -141,17 +163,30 @@ class ValuePolicy(BasePolicy):
         """Return the best actions of the current sample."""
         return self._predict(obs, deterministic)
 
+    @property
+    def q_net(self) -> QNetwork:
+        """The Q-values of the current sample, under SB3's name."""
+        return QNetwork(self, Q_NET)
+
+    @property
+    def q_net_target(self) -> QNetwork:
+        """Those of the target network."""
+        return QNetwork(self, TARGET)
+
     def state_dict(self, *args: object, **kwargs: object) -> dict[str, torch.Tensor]:  # type: ignore[override]
-        """Return the learner's state, with all parameters."""
+        """Return the parameters of the current sample and of its target network."""
         del args, kwargs  # where PyTorch would put it
-        return self.learner.state_dict()
+        return Part(self.learner, name_in_policy).state_dict()
 
     def load_state_dict(
         self, state_dict: Mapping[str, torch.Tensor], strict: bool = True, assign: bool = False
     ) -> None:
-        """Take over a learner's state."""
+        """Take over the parameters of both networks."""
         del assign  # PyTorch's way to keep the given tensors
-        self.learner.load_state_dict(state_dict, strict)
+        if any(name.startswith(LEARNED) for name in state_dict):  # a file of an earlier version
+            self.learner.load_state_dict(state_dict, strict)
+        else:
+            Part(self.learner, name_in_policy).load_state_dict(state_dict, strict)
 
     def parameters_to_vector(self) -> NoReturn:
         """Refuse: the state is more than parameters."""
@@ -166,7 +201,11 @@ class ValuePolicy(BasePolicy):
         return torch.from_numpy(chosen.astype(np.int64) + self.first_action)
 
     def _get_constructor_parameters(self) -> Json:
-        """Return what ``save`` writes besides the state."""
+        """Return what ``save`` writes besides the networks."""
+        return {**self.described(), "sampler": self.optimizer.state_dict()}
+
+    def described(self) -> Json:
+        """Return what makes a policy of the same kind, without anything learned."""
         functions = self.learner.functions
         return {
             **super()._get_constructor_parameters(),
@@ -180,6 +219,10 @@ class ValuePolicy(BasePolicy):
 
     def _make_inputs(self, space: Space) -> Encoder:
         return encoder(space, flat=True)
+
+    def _take_features(self, given: Json) -> None:
+        """Do what SB3's extractor of features would do with these, as far as there is such."""
+        raise TypeError(f"{type(self).__name__} has no features_extractor_kwargs, {NOT_PYTORCH}.")
 
 
 class MlpPolicy(ValuePolicy):
@@ -195,6 +238,10 @@ class CnnPolicy(ValuePolicy):
             raise ValueError(f"CnnPolicy needs images, and {space} holds none; use MlpPolicy.")
         return inputs
 
+    def _take_features(self, given: Json) -> None:
+        _check_keys(given, "features_dim")
+        self.net_arch = _widths([given["features_dim"], *(self.net_arch or ())])
+
 
 class MultiInputPolicy(ValuePolicy):
     """Fully connected layers on the parts of a Dict observation, flattened one after the other."""
@@ -206,6 +253,15 @@ class MultiInputPolicy(ValuePolicy):
                 "CnnPolicy for images."
             )
         return super()._make_inputs(space)
+
+    def _take_features(self, given: Json) -> None:
+        _check_keys(given, "cnn_output_dim")
+        warnings.warn(
+            "MultiInputPolicy flattens all parts of an observation, images too, so that "
+            "cnn_output_dim is not used.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _shaped(observations: torch.Tensor, space: Space) -> NDArray:
@@ -234,6 +290,13 @@ def _check_axes(space: Space) -> None:
         raise ValueError(
             f"SB3's replay buffer cannot hold observations of {space}; give them one axis with "
             "gymnasium.wrappers.ReshapeObservation or TransformObservation."
+        )
+
+
+def _check_keys(given: Json, known: str) -> None:
+    if unknown := sorted(given.keys() - {known}):
+        raise TypeError(
+            f"features_extractor_kwargs has {known} here, not {unknown[0]}, {NOT_PYTORCH}."
         )
 
 

@@ -1,6 +1,7 @@
 r"""Transitions as rows of the temporal-difference equation: which parameters are meant.
 
-All of them if they are few. Otherwise those of the last layer, in which values are linear:
+All of them if they are few, but for the sds of noisy layers, on which values do not depend.
+Otherwise those of the last layer, in which values are linear:
 :math:`Q(s, a) = w_a^\top f(s) + b_a`, where f is the last hidden layer. Both go through the
 learner's own ``values``: whatever it does to observations and outputs is differentiated as well.
 """
@@ -18,6 +19,7 @@ from jax.flatten_util import ravel_pytree
 
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.networks import parameter_count
+from valuetrack.noise import without_noise
 from valuetrack.policies import action_probabilities
 from valuetrack.types import AnyArray, Array, Floats, NDArray, Params, Scalar, Transition, Tree
 from valuetrack.values.equations import Rows
@@ -104,17 +106,17 @@ def linearised(
         return action_probabilities(q, t.next_mask, explores)
 
     (actions,) = jax.eval_shape(values, state, state.sampler.params, example).shape
-    if parameter_count(state.sampler.params) <= MOST_PARAMETERS:
+    if parameter_count(without_noise(state.sampler.params)) <= MOST_PARAMETERS:
         return _of_all(state, values, follow, actions)
     return _of_last_layer(state, values, follow, actions, example)
 
 
 def _of_all(state: LearnerState, values: ValuesOf, follow: Follow, actions: int) -> Linearised:
-    flat, unravel = ravel_pytree(state.sampler.params)
+    flat, unravel = ravel_pytree(without_noise(state.sampler.params))
 
     def at(state: LearnerState, seen: AnyArray) -> tuple[Callable[[Array], Array], Array]:
         """Return the values at an observation as a function of one long vector, and the vector."""
-        theta, _ = ravel_pytree(state.sampler.params)
+        theta, _ = ravel_pytree(without_noise(state.sampler.params))
         return lambda theta: values(state, unravel(theta), seen), theta
 
     def rows(
