@@ -126,3 +126,34 @@ def test_waves_are_short_beside_the_observations_whatever_their_units():
     kernel = np.asarray(there.at(STATES)) @ np.asarray(there.at(STATES)).T
     assert np.diag(kernel).mean() == pytest.approx(1.0, abs=0.1)
     assert np.abs(kernel[0, -1]) < 0.5
+
+
+def error_in_a_world(most):
+    """Return how far solved values are off where each of 150 states pays something of its own."""
+    states, generator = np.eye(150, dtype=np.float32), np.random.default_rng(0)
+    rewards = generator.standard_normal(150).astype(np.float32)
+    waves = misfit.waves(states, most)
+    one = np.ones((150, 1), np.float32)
+    features = np.concatenate([one, np.asarray(waves.at(states))], axis=1)
+    now, delta = np.tile(features, (40, 1)), np.tile(rewards, 40)
+    zero = np.zeros((6_000, 1), np.float32)
+    made = Rows(np.zeros(6_000, int), now, 0 * now, zero, delta, delta)
+    solution = sandwich.solve(lambda: [made], 1, 1, waves=waves.number)
+    return float(np.sqrt(np.mean((solution.change(features.astype(float)) - rewards) ** 2)))
+
+
+def test_a_world_of_few_states_has_a_wave_for_each_of_them():
+    assert error_in_a_world(most=1_000) < 0.02
+    assert error_in_a_world(most=misfit.COUNT) > 0.2
+
+
+def test_no_error_is_below_rounding():
+    state, _, reward = rewards(np.random.default_rng(0), 0.0, 0.0)
+    made = rows(state, reward)
+    made = made._replace(now=made.now[:, :1], following=made.following[:, :1])
+    one = np.ones((1, 1))
+    exact = sandwich.solve(lambda: [made], 1, 1).sd(one)
+    assert 1e-8 < float(exact[0]) < 1e-5
+    far = made._replace(weights=np.full_like(made.weights, 0.99), following=made.now)
+    far = far._replace(delta=far.delta * 0.01)
+    assert 20 < float(sandwich.solve(lambda: [far], 1, 1).sd(one)[0] / exact[0]) < 200

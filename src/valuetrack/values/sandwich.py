@@ -70,6 +70,8 @@ SMALLEST_NOISE = 1e-6
 """The least root mean square of delta, as a share of that of the values: single precision."""
 PRIOR_SHARE = 0.25
 """The prior's variance of a typical value, as a share of its square: an sd of half the value."""
+LEAST_LEFT = 0.01
+"""As what part of the noise, at least, what a misfit leaves of it counts."""
 PROBED = 500
 """At how many transitions, at least, the step is compared with its noise."""
 
@@ -224,6 +226,9 @@ def solve(
     if waves:
         amplitude = _amplitude(batches, sums, waves, blocks, found)
         found = _solved(sums, probed, waves, amplitude, seen, found.prior_variance, found.noise)
+        # Part of what seemed to be noise was misfit: once more, with what is left of it.
+        noise = _noise_left(_columns(probed, waves, amplitude), found)
+        found = _solved(sums, probed, waves, amplitude, seen, found.prior_variance, noise)
     spread = np.tile(np.eye(found.step.size // blocks), (blocks, 1, 1))
     spread *= found.noise**2 / found.prior_variance / seen
     for rows in batches():
@@ -287,6 +292,17 @@ def _amplitude(batches: Batches, sums: Equations, waves: int, blocks: int, found
         of.add_noise(rows, without_itself(own, after_step(own, found.step), found.inverse))
     nu2 = misfit.variance(of, found.noise, PRIOR_SHARE * sums.value / sums.transitions)
     return math.sqrt(nu2 / found.prior_variance)
+
+
+def _noise_left(probed: Rows, found: _Found) -> float:
+    """Return the mean of delta^2 at a solution, of each transition without itself.
+
+    It is a part of what it was, and no less than a hundredth: nothing but the prior, whose weight
+    goes by the noise, holds directions that the memory leaves open.
+    """
+    alone = without_itself(probed, after_step(probed, found.step), found.inverse)
+    left = float(np.mean(np.square(alone, dtype=np.float64)))
+    return float(np.clip(left, LEAST_LEFT * found.noise, found.noise))
 
 
 def _columns(rows: Rows, waves: int, amplitude: float) -> Rows:
