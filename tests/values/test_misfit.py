@@ -143,8 +143,8 @@ def error_in_a_world(most):
 
 
 def test_a_world_of_few_states_has_a_wave_for_each_of_them():
-    assert error_in_a_world(most=1_000) < 0.02
-    assert error_in_a_world(most=misfit.COUNT) > 0.2
+    assert error_in_a_world(most=1_000) < 0.2
+    assert error_in_a_world(most=misfit.COUNT) > 0.4
 
 
 def test_no_error_is_below_rounding():
