@@ -135,8 +135,8 @@ class Agent(Student, Generic[OptionsType]):
     def _equip(self, trainer: Trainer) -> None:
         """Take a trainer, and what asks it for actions and values."""
         self.trainer = trainer
-        self._queries = Queries(self.learner, self.env.in_jax)
-        self.actor = Actor(trainer, self.learner, self.env.in_jax, self.is_sampler)
+        self._queries = Queries(self.learner, lambda: trainer.present_env)
+        self.actor = Actor(trainer, self.learner, self.is_sampler)
         self._source = TrainerSource(trainer)
         self._solver = Solver(self._source, of_mean=self.is_sampler, actor=self.actor)
         self._estimator = Estimator(
