@@ -12,9 +12,9 @@ is worth 1 in the mean, and more once scores grow. Bets at every time since the 
 .. math:: R_t = (R_{t-1} + 1)\, e_t,
 
 and an alarm is raised when R reaches a threshold A. As :math:`R_t - t` is a martingale until
-something changes, this takes at least A scores in the mean, so that there is no more than one false
-alarm in A scores. Several scores at a time bet on their own, with an even share each. After an alarm
-all is forgotten: what comes then is the new usual.
+something changes, this takes at least A scores in the mean: no more than one false alarm in A
+scores. Several scores at a time bet on their own, with an even share each. After an alarm all is
+forgotten: what comes then is the new usual.
 
 Examples
 --------
@@ -55,7 +55,7 @@ class Evidence(NamedTuple):
 
     scores: NDArray
     """The last ones, (window, k), in a ring."""
-    count: NDArray
+    seen: NDArray
     """How many there have been since the beginning, or the last alarm; an integer."""
     size: NDArray
     """R, a float."""
@@ -70,7 +70,7 @@ def add(evidence: Evidence, scores: Floats, threshold: float) -> tuple[Evidence,
     """Take new scores, (k,), and return whether they raise an alarm; NaN counts as no score."""
     if not np.isfinite(scores).all():
         return evidence, False
-    window, count = len(evidence.scores), int(evidence.count)
+    window, count = len(evidence.scores), int(evidence.seen)
     size = (float(evidence.size) + 1.0) * bet(evidence.scores[: min(count, window)], scores)
     if size >= threshold:
         return begin(len(scores), window), True

@@ -55,12 +55,12 @@ def errors_of(
 ) -> Floats:
     """Return the errors of transitions in NumPy, computed some at a time.
 
-    The last batch is filled up with copies, so that one program serves all.
+    The last batch is filled up with copies to a power of two, so that few programs serve all.
     """
     size, found = len(memory.reward), []
     for first in range(0, size, BATCH):
         count = min(BATCH, size - first)
-        rows = first + np.arange(BATCH) % count
+        rows = first + np.arange(1 << (count - 1).bit_length()) % count
         some: Transition = jax.tree.map(lambda leaf, rows=rows: leaf[rows], memory)
         found.append(np.asarray(errors(state, some, epsilon), np.float64)[:count])
     return np.concatenate(found) if found else np.zeros(0)

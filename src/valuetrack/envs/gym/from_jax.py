@@ -74,7 +74,8 @@ class JaxEnv(gymnasium.Env[NDArray, np.int64]):
     ``action_space.sample(mask)`` takes. An illegal action is not an error: the environment says
     what it does. It counts its steps itself, so that it needs no time-limit wrapper. All randomness
     comes from ``np_random``, which ``reset(seed=...)`` seeds. ``state`` is the environment's own.
-    A world that changes goes on from one episode to the next; a reset with a seed begins it anew.
+    A world that changes goes on from one episode to the next, also where a reset has a seed; only a
+    new environment begins it anew.
 
     Examples
     --------
@@ -114,7 +115,7 @@ class JaxEnv(gymnasium.Env[NDArray, np.int64]):
         """Start an episode; ``options`` is ignored."""
         super().reset(seed=seed, options=options)
         uniforms = self._uniforms(self.task.reset_uniforms)
-        if seed is None and self.state is not None and hasattr(self.task, "restart"):
+        if self.state is not None and hasattr(self.task, "restart"):
             packed = self._restart(self.state, uniforms)
         else:
             packed = self._reset(uniforms)
