@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from valuetrack.api.agent import AnyAgent
 from valuetrack.experiments.measure import (
+    changes,
     control,
     exploration,
     intervals,
@@ -30,6 +31,7 @@ class _Kind(NamedTuple):
 
 
 KINDS: dict[str, _Kind] = {
+    "changes": _Kind(changes.ChangesOptions, changes.plan_points, changes.ChangesMeasure),
     "values": _Kind(values.ValuesOptions, values.plan_points, values.ValuesMeasure, False),
     "control": _Kind(control.ControlOptions, control.plan_points, control.ControlMeasure, False),
     "exploration": _Kind(
