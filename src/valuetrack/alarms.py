@@ -42,7 +42,7 @@ import numpy as np
 
 from valuetrack.types import Floats, NDArray
 
-WINDOW = 200
+WINDOW = 100
 """With how many earlier scores a new one is compared at most."""
 LEAST = 20
 """With how many at least; before there are, nothing is bet."""

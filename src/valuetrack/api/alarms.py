@@ -9,8 +9,8 @@ import numpy as np
 
 from valuetrack import alarms
 from valuetrack.alarms import Evidence
+from valuetrack.api.acting import Actor
 from valuetrack.learner import Learner
-from valuetrack.training.trainer import Trainer
 from valuetrack.types import Arrays, Bools, Floats, NDArray
 from valuetrack.values.errors import Errors, compiled_errors, errors_of
 
@@ -33,10 +33,11 @@ class Raised(NamedTuple):
 class Alarms:
     r"""Looks at the errors of every block of new transitions, for each seed on its own.
 
-    Of the temporal-difference errors :math:`\delta` of a block, by the values as they are at its
-    end, two numbers are compared with those of earlier blocks: the root of the mean of
-    :math:`\delta^2`, and the size of the mean of :math:`\delta`. The first tells of rare large
-    errors, the second of small ones that all go one way. See :mod:`valuetrack.alarms` for the test.
+    Of the temporal-difference errors :math:`\delta` of a block, by the values that the agent acts
+    on at its end (of LKTD, SGLD and SGHMC the mean over samples), two numbers are compared with
+    those of the 100 blocks before: the root of the mean of :math:`\delta^2`, and the size of the
+    mean of :math:`\delta`. The first tells of rare large errors, the second of small ones that all
+    go one way. See :mod:`valuetrack.alarms` for the test.
     """
 
     def __init__(self, seeds: int) -> None:
@@ -50,14 +51,15 @@ class Alarms:
         table = np.array(self._raised, int).reshape(-1, len(Raised._fields))
         return Raised(*table.T)
 
-    def look(self, trainer: Trainer, block: int, rate: float) -> Bools:
+    def look(self, actor: Actor, block: int, rate: float) -> Bools:
         """Look at the last ``block`` transitions of every seed; return which raise an alarm.
 
         ``rate`` is that of false alarms, per environment step, while nothing changes.
         """
-        if self._errors is None or self._errors[0] is not trainer.learner:
-            self._errors = trainer.learner, compiled_errors(trainer.learner)
-        states = jax.tree.map(np.asarray, trainer.states)
+        trainer = actor.trainer
+        if self._errors is None or self._errors[0] is not actor.learner:
+            self._errors = actor.learner, compiled_errors(actor.learner)
+        states = jax.tree.map(np.asarray, actor.states)
         epsilon = float(trainer.settings.exploration(trainer.steps))
         found = np.zeros(len(self._evidence), bool)
         for member, evidence in enumerate(self._evidence):

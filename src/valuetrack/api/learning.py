@@ -162,7 +162,7 @@ class Student(Player):
         ``rate`` is that of false alarms, per transition.
         """
         assert transitions is not None
-        return self._alarms.look(self.trainer, transitions, rate)
+        return self._alarms.look(self.actor, transitions, rate)
 
     def forget(self) -> Self:
         """Empty the replay memories of all seeds, and go on with what was learned.

@@ -107,7 +107,7 @@ class ChangesMeasure(Measure):
         """Judge the newest errors, and compare with the truth, where they are due."""
         cycle, trainer, options = self.points[index], self.agent.trainer, self.options
         if cycle % self._plan.alarm == 0 and trainer.clock.updates:
-            self.alarms.look(trainer, options.alarm_every, options.alarm_rate)
+            self.alarms.look(self.agent.actor, options.alarm_every, options.alarm_rate)
         is_end = index == len(self.points) - 1
         if not trainer.clock.updates or (cycle % self._plan.look and not is_end):
             return {}
