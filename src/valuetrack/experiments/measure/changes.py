@@ -138,6 +138,7 @@ class ChangesMeasure(Measure):
             "width": float((high - low)[legal].mean()),
             "error": float(np.abs(values.mean - own)[legal].mean()),
             "greedy_return": paid,
+            "best_return": most,
             "near": float(paid >= most - self.options.near * abs(most)),
         }
 
