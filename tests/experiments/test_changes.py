@@ -188,7 +188,7 @@ def row(id, times, rates=(0.0, 5_000.0), **columns):
 def test_claims_follow_from_the_seeds():
     rows = (
         row("goal-lktd-forgets", [1_000.0, 1_000.0]), row("goal-dqn", [2_000.0, np.nan]),
-        row("wall-lktd-forgets", [1_000.0, 2_000.0]), row("wall-dqn", [2_000.0, 2_000.0]),
+        row("walls-lktd-forgets", [1_000.0, 2_000.0]), row("walls-dqn", [2_000.0, 2_000.0]),
     )  # fmt: skip
     manifest = type("M", (), {"spec": type("S", (), {"measure": {"alarm_rate": 1e-5}})()})()
     run = ChangedRun(manifest, rows)

@@ -29,7 +29,7 @@ TIMES = {
 NUMBERS = (
     *TIMES, "own_covered_before", "near_before", "alarm_after", "false_alarms", "judged_steps",
 )  # fmt: skip
-WORLDS = {"goal": "the goal moves", "wall": "a wall comes up", "rewards": "steps cost twice"}
+WORLDS = {"goal": "the goal moves", "walls": "walls come up", "rewards": "steps cost twice"}
 OURS, THEIRS = "lktd-forgets", "dqn"
 FASTER = 2.0
 """How many times as fast LKTD with forgetting is to be."""
