@@ -13,6 +13,7 @@ from valuetrack.api.tracking import Tracking
 from valuetrack.envs import CHANGING_ID, IndoorEscape
 from valuetrack.io import array_file
 from valuetrack.io.errors import ModelFileError
+from valuetrack.training.evaluation import values_key
 from valuetrack.values.errors import compiled_errors, errors_of
 
 CHANGE = 1_500
@@ -135,7 +136,9 @@ def test_trackings_and_figures_have_them(alarmed, tmp_path):
 def test_errors_are_those_of_the_values():
     agent = vt.DQN(IndoorEscape(width=3, height=3), **SMALL).learn(300)
     memory = agent.trainer.memory(0, 70)
-    errors = errors_of(compiled_errors(agent.learner), agent.trainer.member(0).learner, memory)
+    errors = errors_of(
+        compiled_errors(agent.learner, values_key()), agent.trainer.member(0).learner, memory
+    )
     q, q_next = (
         agent.posterior(seen).latest for seen in (memory.observation, memory.next_observation)
     )
@@ -143,7 +146,7 @@ def test_errors_are_those_of_the_values():
     ahead = np.where(memory.discount > 0, ahead, 0.0)
     expected = memory.reward + memory.discount * ahead - q[np.arange(70), memory.action]
     np.testing.assert_allclose(errors, expected, rtol=1e-4, atol=1e-5)
-    taken = compiled_errors(agent.learner._replace(following="taken"))
+    taken = compiled_errors(agent.learner._replace(following="taken"), values_key())
     sarsa = errors_of(taken, agent.trainer.member(0).learner, memory)
     expected = memory.reward - q[np.arange(70), memory.action]
     expected += memory.discount * q_next[np.arange(70), memory.next_action]

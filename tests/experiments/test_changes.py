@@ -198,6 +198,7 @@ def test_claims_follow_from_the_seeds():
         ("4.00", True),
         ("1.33", False),
     ]
+    assert [claim.holds for claim in claims[4:]] == [None] * 4  # no DQN that forgets
     assert changing_worlds.alarm_claim(run).holds
     noisy = ChangedRun(manifest, (row("goal-dqn", [1.0], rates=(1.0, 50_000.0)),))
     assert not changing_worlds.alarm_claim(noisy).holds

@@ -11,6 +11,7 @@ from valuetrack import alarms
 from valuetrack.alarms import Evidence
 from valuetrack.api.acting import Actor
 from valuetrack.learner import Learner
+from valuetrack.training.evaluation import values_key
 from valuetrack.types import Arrays, Bools, Floats, NDArray
 from valuetrack.values.errors import Errors, compiled_errors, errors_of
 
@@ -58,7 +59,7 @@ class Alarms:
         """
         trainer = actor.trainer
         if self._errors is None or self._errors[0] is not actor.learner:
-            self._errors = actor.learner, compiled_errors(actor.learner)
+            self._errors = actor.learner, compiled_errors(actor.learner, values_key())
         states = jax.tree.map(np.asarray, actor.states)
         epsilon = float(trainer.settings.exploration(trainer.steps))
         found = np.zeros(len(self._evidence), bool)

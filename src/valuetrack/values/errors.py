@@ -16,7 +16,6 @@ import numpy as np
 
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.policies import action_probabilities, masked_max, select
-from valuetrack.training.evaluation import values_key
 from valuetrack.types import Array, Floats, Scalar, Transition
 
 BATCH = 512
@@ -26,11 +25,14 @@ Errors = Callable[[LearnerState, Transition, Scalar], Array]
 """(state, transitions, epsilon) -> delta of each."""
 
 
-def compiled_errors(learner: Learner) -> Errors:
-    """Return the compiled errors of a learner, whose heads are averaged."""
+def compiled_errors(learner: Learner, key: Array) -> Errors:
+    """Return the compiled errors of a learner, whose heads are averaged.
+
+    ``key`` is that of values that are asked for; only learners whose values are random use it.
+    """
 
     def values(state: LearnerState, observations: Array) -> Array:
-        return jnp.mean(learner.values(values_key(), state, observations), axis=0)
+        return jnp.mean(learner.values(key, state, observations), axis=0)
 
     def ahead(q: Array, data: Transition, epsilon: Scalar) -> Array:
         if q.shape[-1] == 1:  # V-values

@@ -31,7 +31,6 @@ class _Kind(NamedTuple):
 
 
 KINDS: dict[str, _Kind] = {
-    "changes": _Kind(changes.ChangesOptions, changes.plan_points, changes.ChangesMeasure),
     "values": _Kind(values.ValuesOptions, values.plan_points, values.ValuesMeasure, False),
     "control": _Kind(control.ControlOptions, control.plan_points, control.ControlMeasure, False),
     "exploration": _Kind(
@@ -44,6 +43,7 @@ KINDS: dict[str, _Kind] = {
         intervals.IntervalsOptions, intervals.plan_points, intervals.IntervalsMeasure, False
     ),
     "outcome": _Kind(outcome.OutcomeOptions, outcome.plan_points, outcome.OutcomeMeasure),
+    "changes": _Kind(changes.ChangesOptions, changes.plan_points, changes.ChangesMeasure),
     "training": _Kind(training.TrainingOptions, training.plan_points, training.TrainingMeasure),
 }
 
