@@ -156,12 +156,11 @@ class Student(Player):
         found = self._records.tracking(len(self.seeds), self.env.task)
         return dataclasses.replace(found, alarms=self._alarms.raised)
 
-    def look_for_changes(self, transitions: int | None, rate: float) -> Bools:
+    def look_for_changes(self, transitions: int, rate: float) -> Bools:
         """Judge by so many of the newest transitions whether the world has changed, seed by seed.
 
         ``rate`` is that of false alarms, per transition.
         """
-        assert transitions is not None
         return self._alarms.look(self.actor, transitions, rate)
 
     def forget(self) -> Self:

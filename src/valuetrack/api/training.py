@@ -202,7 +202,7 @@ def train(
             cycles, evaluation, alarms = trainer.clock.cycles, None, none
             if schedule.solves_at(trainer):
                 agent.record_intervals(schedule.intervals_from)
-            if schedule.alarms_at(trainer):
+            if schedule.alarm_every is not None and schedule.alarms_at(trainer):
                 alarms = agent.look_for_changes(schedule.alarm_every, schedule.alarm_rate)
             if evaluate and cycles % evaluate == 0:
                 evaluation = _evaluate(agent, schedule, stage, cycles // evaluate)
