@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import threading
 
@@ -199,7 +200,15 @@ def test_claims_follow_from_the_seeds():
         ("1.33", False),
     ]
     assert [claim.holds for claim in claims[4:]] == [None] * 4  # no DQN that forgets
+    # Where nobody loses anything there is nothing to be found again.
+    looks = {"step": np.array([4_000, 4_500, 5_000])}
+    same = (row("goal-lktd-forgets", [500.0, 500.0]), row("goal-dqn", [500.0, 500.0]))
+    same = tuple(dataclasses.replace(one, points=looks) for one in same)
+    (claim, *_) = changing_worlds.speed_claims(ChangedRun(manifest, same))
+    assert (claim.holds, claim.measured[:7]) == (None, "neither")
     assert changing_worlds.alarm_claim(run).holds
+    # What a seed does before the change counts once, and not once for each world.
+    assert "(0 in 20,000 steps)" in changing_worlds.alarm_claim(run).measured
     noisy = ChangedRun(manifest, (row("goal-dqn", [1.0], rates=(1.0, 50_000.0)),))
     assert not changing_worlds.alarm_claim(noisy).holds
     count, low, high = noisy.rows[0].alarm_rate()

@@ -52,7 +52,8 @@ _TIMES = (
 )
 _ALARMS = (
     "Steps from the change to a seed's first alarm, median over those that have one, and false "
-    "alarms before the change per 100,000 steps, with the exact 95 % interval of a Poisson number."
+    "alarms before the change per 100,000 steps, with the exact 95 % interval of a Poisson number. "
+    "Until the change a seed does the same in all worlds."
 )
 
 
@@ -82,6 +83,12 @@ class ChangedRow(Row):
     def steps_after(self) -> int:
         """How many steps there are after the change."""
         return self.entry.steps - self.change
+
+    @property
+    def first_look(self) -> int:
+        """How many steps after the change the first look is; 0 if there is none."""
+        steps = self.points["step"] if self.points else np.zeros(0, int)
+        return int(min((step - self.change for step in steps if step > self.change), default=0))
 
     def values(self, name: str) -> Floats:
         """Return a number of every seed that counts."""
@@ -232,16 +239,23 @@ def _speed_claim(run: ChangedRun, world: str, name: str, rival: str) -> Claim:
     ours, theirs = run.row(world, OURS), run.row(world, rival)
     if ours is None or theirs is None or not ours.used or not theirs.used:
         return Claim(statement)
+    if max(ours.times(name).max(), theirs.times(name).max()) <= ours.first_look:
+        return Claim(statement, "neither has lost it: right at the first look", None)
     ratio, low, high = ratio_of_means(theirs.times(name), ours.times(name))
     return Claim(statement, f"{ratio:.2f} times as fast [{low:.2f}, {high:.2f}]", ratio >= least)
 
 
 def alarm_claim(run: ChangedRun) -> Claim:
-    """Say whether false alarms are as rare as they were asked to be, over all rows."""
+    """Say whether false alarms are as rare as they were asked to be.
+
+    Before the change all worlds are the same, and so is what a seed of an algorithm does there: one
+    world of each algorithm counts.
+    """
     asked = PER * float(dict(run.manifest.spec.measure).get("alarm_rate", 1e-5))
-    statement = f"No more than {asked:g} false alarms per 100,000 steps, over all rows"
-    count = sum(row.values("false_alarms").sum() for row in run.rows)
-    steps = sum(row.values("judged_steps").sum() for row in run.rows)
+    statement = f"No more than {asked:g} false alarms per 100,000 steps, over all algorithms"
+    rows = {row.kind: row for row in reversed(run.rows)}.values()
+    count = sum(row.values("false_alarms").sum() for row in rows)
+    steps = sum(row.values("judged_steps").sum() for row in rows)
     if not steps:
         return Claim(statement)
     rate = PER * float(count) / float(steps)
