@@ -19,13 +19,13 @@ forgotten: what comes then is the new usual.
 Examples
 --------
 >>> evidence, alarms = begin(scores=1, window=50), []
->>> random = np.random.default_rng(0)
+>>> random = np.random.default_rng(1)
 >>> for time in range(120):
-...     score = random.random() + (time >= 100)  # grows with the 101st
+...     score = random.random() + (time >= 100)  # grows by one from the 101st on
 ...     evidence, is_alarm = add(evidence, np.array([score]), threshold=1_000)
 ...     alarms += [time] if is_alarm else []
 >>> alarms
-[103]
+[102]
 
 References
 ----------
