@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "valuetrack"
 LEVELS = {
     0: ["interrupts", "programs", "types"],
     1: [
+        "alarms",
         "arviz_data",
         "convolution",
         "diagnostics",

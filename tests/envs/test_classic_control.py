@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from valuetrack.envs import (
+    CHANGING_ID,
     DEEP_SEA_ID,
     ESCAPE_ID,
     IN_JAX,
@@ -28,6 +29,7 @@ from valuetrack.envs import (
     MountainCarState,
     NChain,
     RiverSwim,
+    changing,
 )
 
 pytestmark = pytest.mark.usefixtures("optimised")  # parity is to hold for what users run
@@ -413,7 +415,8 @@ def test_ids_lead_to_the_environments():
     builders = {case.id: case.build for case in CASES}
     grids = {ESCAPE_ID: IndoorEscape}
     hard = {DEEP_SEA_ID: DeepSea, N_CHAIN_ID: NChain, RIVER_SWIM_ID: RiverSwim}
-    assert {**builders, **grids, **hard} == IN_JAX
+    worlds = {CHANGING_ID: changing}
+    assert {**builders, **grids, **hard, **worlds} == IN_JAX
     for name, build in IN_JAX.items():
         env, twin = build(), gymnasium.make(name, disable_env_checker=True)
         assert env.num_actions == twin.action_space.n

@@ -249,7 +249,9 @@ def test_files_that_are_not_there_or_not_toml(tmp_path):
         (tmp_path / "broken.toml").write_bytes(content)
         with pytest.raises(SpecError, match="not valid TOML"):
             read_toml(tmp_path / "broken.toml")
-    with pytest.raises(SpecError, match="There is no experiment 'classic'; there are classic-co"):
+    with pytest.raises(
+        SpecError, match="There is no experiment 'classic'; there are changing-worlds, classic-co"
+    ):
         load("classic")
 
 

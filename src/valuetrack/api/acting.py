@@ -14,11 +14,10 @@ import numpy as np
 
 from valuetrack import posterior
 from valuetrack.api.queries import Queries
-from valuetrack.envs.base import Environment
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.posterior import Pool
 from valuetrack.training.trainer import Clock, Trainer
-from valuetrack.types import Array, NDArray, Params, Tree
+from valuetrack.types import Array, NDArray, Params
 
 COMMITTEE = 16
 """Over how many samples values are averaged."""
@@ -33,19 +32,15 @@ class Actor:
         Who has learned.
     learner
         What the trainer trains.
-    env
-        The environment, if it is written in JAX.
     by_samples
         Whether values are averaged over samples of the pool.
     """
 
-    def __init__(
-        self, trainer: Trainer, learner: Learner, env: Environment[Tree] | None, by_samples: bool
-    ) -> None:
+    def __init__(self, trainer: Trainer, learner: Learner, by_samples: bool) -> None:
         self.trainer = trainer
         self._members = min(COMMITTEE, trainer.settings.pool_size) if by_samples else 1
         self.learner = learner if self._members <= 1 else averaging(learner)
-        self.queries = Queries(self.learner, env)
+        self.queries = Queries(self.learner, lambda: trainer.present_env)
         self._known: tuple[Clock, list[LearnerState]] | None = None
 
     @property

@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from valuetrack.api import card as model_card
 from valuetrack.api import description, settings
 from valuetrack.api.acting import Actor
+from valuetrack.api.alarms import Alarms
 from valuetrack.api.arguments import check_member, legal_actions, seed_range
 from valuetrack.api.calibration import Calibrations
 from valuetrack.api.environment import AgentEnvironment, Backend, GivenEnvironment, Space
@@ -125,6 +126,7 @@ class Agent(Student, Generic[OptionsType]):
         self.learner = self._make_learner()
         self._random = np.random.default_rng([self.seeds[0], 2])
         self._records, self.best_return = Records(), -np.inf
+        self._alarms = Alarms(len(self.seeds))
         self._equip(self._make_trainer())
         how, count = self.trainer.settings, len(self.seeds)
         settings.warn_of_small_pool(self.options, self.learner, how, count, stacklevel=2)
@@ -135,8 +137,8 @@ class Agent(Student, Generic[OptionsType]):
     def _equip(self, trainer: Trainer) -> None:
         """Take a trainer, and what asks it for actions and values."""
         self.trainer = trainer
-        self._queries = Queries(self.learner, self.env.in_jax)
-        self.actor = Actor(trainer, self.learner, self.env.in_jax, self.is_sampler)
+        self._queries = Queries(self.learner, lambda: trainer.present_env)
+        self.actor = Actor(trainer, self.learner, self.is_sampler)
         self._source = TrainerSource(trainer)
         self._solver = Solver(self._source, of_mean=self.is_sampler, actor=self.actor)
         self._estimator = Estimator(
@@ -291,6 +293,7 @@ class Agent(Student, Generic[OptionsType]):
         arrays = {
             **self.trainer.arrays(replay=replay),
             **self._records.arrays(),
+            **self._alarms.arrays(),
             **self.calibration.arrays(),
         }
         if np.isfinite(self.best_return):
@@ -332,6 +335,7 @@ class Agent(Student, Generic[OptionsType]):
         """
         self.trainer.restore(arrays, replay=replay)
         self._records.restore(arrays, len(self.seeds), self.task)
+        self._alarms.restore(arrays)
         best = arrays.get(BEST_RETURN)
         if best is not None:
             if best.shape != () or best.dtype.kind != "f":
@@ -360,7 +364,7 @@ class Agent(Student, Generic[OptionsType]):
         twin.trainer.restore(self.trainer.arrays())
         twin.calibration, twin.best_return = self.calibration, self.best_return
         twin._random = copy.deepcopy(self._random, memo)
-        twin._records = self._records.copy()
+        twin._records, twin._alarms = self._records.copy(), self._alarms.copy()
         memo[id(self)] = twin
         return twin
 

@@ -20,6 +20,7 @@ from valuetrack.envs import ObservationSpec, find, ids_in_jax
 from valuetrack.envs.base import bounds_in_jax, factors_in_jax
 from valuetrack.envs.gym.absent import StandIn, described
 from valuetrack.envs.gym.actions import Actions
+from valuetrack.envs.gym.from_jax import share_world
 from valuetrack.envs.gym.guards import name_of
 from valuetrack.envs.gym.make import make_by_id, make_vectorised
 from valuetrack.envs.gym.spaces import space_in_jax
@@ -168,6 +169,7 @@ class AgentEnvironment:
             self._apart = make_vectorised(given, count, **self.options)
         if self.in_python is not None:
             share_statistics(self.in_python, self._apart)
+            share_world(self.in_python, self._apart)
         return self._apart
 
     def for_playing(self, count: int, trained: AgentEnvironment) -> VectorisedEnvs:

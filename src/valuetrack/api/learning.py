@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, cast
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Self, cast
 import numpy as np
 
 from valuetrack.api import training
+from valuetrack.api.alarms import Alarms
 from valuetrack.api.arguments import check_count
 from valuetrack.api.environment import GivenEnvironment
 from valuetrack.api.loggers import Logger
@@ -21,7 +23,7 @@ from valuetrack.api.solving import TrainerSource
 from valuetrack.api.tracking import Tracking
 from valuetrack.api.training import Callback
 from valuetrack.api.watch import Watch, warn_of_divergence
-from valuetrack.types import NDArray
+from valuetrack.types import Bools, NDArray
 from valuetrack.values.sandwich import Values
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Student(Player):
     best_return: float
     """The highest mean return of an evaluation during a training with ``keep_best``."""
     _records: Records
+    _alarms: Alarms
     _source: TrainerSource
     _tracks: bool = False
     """Whether the present training tracks values."""
@@ -76,6 +79,8 @@ class Student(Player):
         track_every: int = 1,
         track_intervals_every: int | None = None,
         track_intervals_from: int | None = TRACKED_TRANSITIONS,
+        alarm_every: int | None = None,
+        alarm_rate: float = training.ALARM_RATE,
     ) -> Self:
         """Train for this many more environment steps per seed, rounded up to whole cycles.
 
@@ -109,6 +114,12 @@ class Student(Player):
             After every this many updates, solve the intervals of the tracked values, from at most
             this many transitions drawn from the replay memory (``None`` for all, which takes
             longer and gives narrower intervals).
+        alarm_every, alarm_rate
+            After every this many steps, judge by the temporal-difference errors of the newest
+            transitions whether the world has changed, with at most this many false alarms per step
+            while nothing does; see :class:`~valuetrack.api.alarms.Alarms`. An alarm makes a report
+            of its own: ``progress.alarms`` of the callback says whose it is, and
+            ``agent.tracking().alarms`` has them all.
         """
         check_count("total_timesteps", total_timesteps)
         schedule = training.Schedule(
@@ -120,6 +131,8 @@ class Student(Player):
             track_intervals_from,
             keep_best,
             max_episode_steps,
+            alarm_every,
+            alarm_rate,
         )
         self._check_learning(schedule, evaluation_env)
         self._start_tracking(track, schedule)
@@ -140,7 +153,23 @@ class Student(Player):
 
     def tracking(self) -> Tracking:
         """Return the values recorded so far; see ``track`` of :meth:`learn`."""
-        return self._records.tracking(len(self.seeds), self.env.task)
+        found = self._records.tracking(len(self.seeds), self.env.task)
+        return dataclasses.replace(found, alarms=self._alarms.raised)
+
+    def look_for_changes(self, transitions: int, rate: float) -> Bools:
+        """Judge by so many of the newest transitions whether the world has changed, seed by seed.
+
+        ``rate`` is that of false alarms, per transition.
+        """
+        return self._alarms.look(self.actor, transitions, rate)
+
+    def forget(self) -> Self:
+        """Empty the replay memories of all seeds, and go on with what was learned.
+
+        Updates begin again after ``learning_starts`` steps.
+        """
+        self.trainer.adopt(self.trainer.learned, self.trainer.clock)
+        return self
 
     def recently_tracked(self) -> Scalars:
         """Return the present mean and width of every tracked value, of each seed by its name.

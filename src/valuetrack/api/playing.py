@@ -114,7 +114,7 @@ class Player:
         )
         try:
             other.check_like(self.env.task)
-            yield Stage(other, Queries(self.actor.learner, other.in_jax))
+            yield Stage(other, Queries(self.actor.learner, lambda: other.in_jax))
         finally:
             other.close()
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from valuetrack import rng
-from valuetrack.envs.base import Environment
+from valuetrack.envs.base import JaxEnvironment
 from valuetrack.envs.gym.vectorised import Observed
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.training import evaluation
@@ -47,11 +48,25 @@ def in_blocks(function: Callable[..., Tree], *batches: NDArray) -> Tree:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
-class Queries:
-    """Compiled functions of a learner's state, in an environment in JAX if there is one."""
+class _Played(NamedTuple):
+    """Compiled episodes in one environment."""
 
-    def __init__(self, learner: Learner, env: Environment[Tree] | None) -> None:
-        self.learner, self.env = learner, env
+    env: JaxEnvironment
+    play: Callable[..., Episodes]
+    rollout: Callable[..., Rollout]
+
+
+class Queries:
+    """Compiled functions of a learner's state, in an environment in JAX if there is one.
+
+    ``find`` returns the environment; in a world that changes it may be another one each time.
+    """
+
+    def __init__(
+        self, learner: Learner, find: Callable[[], JaxEnvironment | None] = lambda: None
+    ) -> None:
+        self.learner, self._find = learner, find
+        self._played: list[_Played] = []
         choose = functools.partial(greedy_choice, learner)
         self.choose_for_all: Choose = jax.jit(jax.vmap(choose))
         """(states, observations, masks) -> actions and values of all seeds."""
@@ -59,8 +74,6 @@ class Queries:
         self._values = jax.jit(self._values_in_block)
         self._values_of_pool = jax.jit(self._pool_values_in_block)
         self._quantiles = learner.quantiles and jax.jit(learner.quantiles)
-        self._play = jax.jit(self._play_with_all, static_argnums=2)
-        self._rollout = jax.jit(self._rollout_of_one)
 
     def values(self, state: LearnerState, observations: NDArray) -> NDArray:
         """Return the Q-values of the current sample, (heads, n, actions)."""
@@ -95,7 +108,8 @@ class Queries:
         """Play greedy episodes with all seeds, in the environment in JAX."""
         count = states.head.shape[0]
         keys = jax.random.split(jax.random.fold_in(rng.key(seed), 1), count)
-        played = self._play(states, keys, episodes, discount, np.int32(min(limit, 2**31 - 1)))
+        limit = min(limit, 2**31 - 1)
+        played = self._in_jax().play(states, keys, episodes, discount, np.int32(limit))
         numbers = (np.asarray(part, np.float64) for part in played[:3])
         return Episodes(*numbers, *map(np.asarray, played[3:]))
 
@@ -103,7 +117,8 @@ class Queries:
         self, state: LearnerState, keys: Array, branches: Array, at: NDArray, discount: float
     ) -> Rollout:
         """Play episodes with one seed, in the environment in JAX, and see them from a step."""
-        found = self._rollout(state, keys, branches, jnp.asarray(at, jnp.int32), discount)
+        steps = jnp.asarray(at, jnp.int32)
+        found = self._in_jax().rollout(state, keys, branches, steps, discount)
         return Rollout(*(np.asarray(part) for part in found))
 
     def greedily(self, states: LearnerState) -> evaluation.Choose:
@@ -131,23 +146,41 @@ class Queries:
         return jnp.moveaxis(values, 2, 0)
 
     def _rollout_of_one(
-        self, state: LearnerState, keys: Array, branches: Array, at: Array, discount: Array
+        self,
+        env: JaxEnvironment,
+        state: LearnerState,
+        keys: Array,
+        branches: Array,
+        at: Array,
+        discount: Array,
     ) -> Rollout:
-        env, limit = self._env_in_jax(), EPISODE_LIMIT
+        limit = EPISODE_LIMIT
         return rollout_compiled(
             env, self.learner, state, keys, branches, at, limit=limit, discount=discount
         )
 
-    def _env_in_jax(self) -> Environment[Tree]:
-        if self.env is None:
+    def _in_jax(self) -> _Played:
+        """Return the compiled episodes in the environment as it is now."""
+        env = self._find()
+        if env is None:
             raise ValueError("The environment is not written in JAX.")
-        return self.env
+        for known in self._played:
+            if known.env is env:
+                return known
+        play = jax.jit(functools.partial(self._play_with_all, env), static_argnums=2)
+        rollout = jax.jit(functools.partial(self._rollout_of_one, env))
+        self._played.append(_Played(env, play, rollout))
+        return self._played[-1]
 
     def _play_with_all(
-        self, states: LearnerState, keys: Array, episodes: int, discount: Array, limit: Array
+        self,
+        env: JaxEnvironment,
+        states: LearnerState,
+        keys: Array,
+        episodes: int,
+        discount: Array,
+        limit: Array,
     ) -> Episodes:
-        env = self._env_in_jax()
-
         def one(state: LearnerState, key: Array) -> Episodes:
             return evaluate_compiled(
                 env, self.learner, state, key, episodes, limit=limit, discount=discount

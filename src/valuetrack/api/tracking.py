@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from valuetrack import posterior
 from valuetrack.api import tracking_figure
+from valuetrack.api.alarms import ALARMS, Raised
 from valuetrack.posterior import Interval
 from valuetrack.types import Arrays, NDArray
 from valuetrack.values.sandwich import Values
@@ -49,12 +50,15 @@ class Tracking:
         agent of several heads; V-values have no axis of actions.
     solved
         The values solved from the replay memory, if they were.
+    alarms
+        When the errors of the values said that the world has changed, if somebody looked.
     """
 
     steps: NDArray
     updates: NDArray
     samples: NDArray
     solved: SolvedPoints | None = None
+    alarms: Raised | None = None
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -124,7 +128,8 @@ class Tracking:
         """Draw the values of one state over the training; return the figure, or save it.
 
         Bars are the intervals for the value itself, at the points where they were solved; without
-        any, a band is the sliding credible interval. Needs the extra ``plot``.
+        any, a band is the sliding credible interval. Dotted lines are the seed's alarms. Needs the
+        extra ``plot``.
 
         Parameters
         ----------
@@ -163,7 +168,12 @@ class Tracking:
         """Return all records as named arrays."""
         plain = {"steps": self.steps, "updates": self.updates, "samples": self.samples}
         solved = {} if self.solved is None else self.solved._asdict()
-        return plain | {f"{SOLVED}.{name}": array for name, array in solved.items()}
+        raised = {} if self.alarms is None else self.alarms._asdict()
+        return {
+            **plain,
+            **{f"{SOLVED}.{name}": array for name, array in solved.items()},
+            **{f"{ALARMS}.{name}": array for name, array in raised.items()},
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self:
@@ -177,15 +187,20 @@ class Tracking:
         solved = None
         if f"{SOLVED}.steps" in arrays:
             solved = SolvedPoints(*(arrays[f"{SOLVED}.{name}"] for name in SolvedPoints._fields))
-        return cls(arrays["steps"], arrays["updates"], arrays["samples"], solved)
+        alarms = None
+        if f"{ALARMS}.steps" in arrays:
+            alarms = Raised(*(arrays[f"{ALARMS}.{name}"] for name in Raised._fields))
+        return cls(arrays["steps"], arrays["updates"], arrays["samples"], solved, alarms)
 
     def until(self, updates: int) -> Tracking:
         """Return the records up to an update."""
-        known, solved = self.updates <= updates, self.solved
+        known, solved, alarms = self.updates <= updates, self.solved, self.alarms
         if solved is not None:
             kept = solved.updates <= updates
             solved = SolvedPoints(*(part[kept] for part in solved))
-        return Tracking(self.steps[known], self.updates[known], self.samples[known], solved)
+        if alarms is not None:
+            alarms = Raised(*(part[alarms.updates <= updates] for part in alarms))
+        return Tracking(self.steps[known], self.updates[known], self.samples[known], solved, alarms)
 
     def then(self, later: Tracking) -> Tracking:
         """Return these records and those of a training that went on, which begin where they do."""
@@ -195,7 +210,9 @@ class Tracking:
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("steps", "updates", "samples")
         )
-        return Tracking(steps, updates, samples, _joined(self.solved, later.solved))
+        # Alarms are kept from the beginning, also by a training that goes on.
+        alarms = self.alarms if later.alarms is None else later.alarms
+        return Tracking(steps, updates, samples, _joined(self.solved, later.solved), alarms)
 
     def of_states(self) -> Tracking:
         """Return the records without the axis of actions, as those of V-values have none."""

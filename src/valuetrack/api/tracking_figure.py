@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 POINTS = 400
 """How many records a figure shows at most."""
+ALARM: Keywords = {"color": "0.3", "linestyle": ":", "linewidth": 1}
+"""How the line of an alarm looks."""
 TOO_FEW = "(too few for an interval)"
 
 
@@ -36,10 +38,14 @@ def draw(
         label, colour = "this state" if of_states else f"action {action}", f"C{action}"
         exact = None if truth is None else float(truth if of_states else truth[action])
         _draw_one(axes, record, where, window, level, exact, label, colour)
+    if record.alarms is not None:
+        for step in record.alarms.steps[record.alarms.members == seed]:
+            axes.axvline(step, **ALARM)
     axes.set_xlabel("environment steps")
     axes.set_ylabel("V-value" if of_states else "Q-value")
     axes.set_title(_title(record, state, window, level), fontsize="medium")
-    _add_legend(axes, known=truth is not None)
+    alarmed = record.alarms is not None and bool((record.alarms.members == seed).any())
+    _add_legend(axes, known=truth is not None, alarmed=alarmed)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -107,7 +113,7 @@ def _title(record: Tracking, state: int, window: int, level: float) -> str:
     return f"Values of state {state}{lines}\npoints: {solved}"
 
 
-def _add_legend(axes: Axes, *, known: bool) -> None:
+def _add_legend(axes: Axes, *, known: bool, alarmed: bool) -> None:
     """Put the legend beside the axes, where it hides nothing."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - an extra
 
@@ -115,4 +121,7 @@ def _add_legend(axes: Axes, *, known: bool) -> None:
     if known:
         handles.append(Line2D([], [], color="0.4", linestyle="--", linewidth=1))
         labels.append("exact value")
+    if alarmed:
+        handles.append(Line2D([], [], **ALARM))
+        labels.append("alarm")
     axes.legend(handles, labels, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -20,11 +20,13 @@ from valuetrack.api.progress_bar import show_progress
 from valuetrack.api.queries import EPISODE_LIMIT
 from valuetrack.api.tensorboard import TensorBoardLogger
 from valuetrack.training.trainer import Trace, Trainer
-from valuetrack.types import NDArray
+from valuetrack.types import Bools, NDArray
 
 if TYPE_CHECKING:
     from valuetrack.api.agent import AnyAgent
 
+ALARM_RATE = 1e-5
+"""How many false alarms there are per step at most, unless told otherwise."""
 REPORTS = 100
 """How many reports a training makes, unless told otherwise."""
 
@@ -50,6 +52,9 @@ class Progress(NamedTuple):
         Returns of an evaluation made now, (seeds, episodes), or ``None``.
     epsilon, episode_length, steps_per_second
         See :class:`~valuetrack.api.gauges.Reading`.
+    alarms
+        Which seeds' errors say, at this moment, that the world has changed, (seeds,); see
+        ``alarm_every`` of :meth:`~valuetrack.api.learning.Student.learn`.
     """
 
     agent: AnyAgent
@@ -63,6 +68,7 @@ class Progress(NamedTuple):
     epsilon: float
     episode_length: NDArray
     steps_per_second: float
+    alarms: Bools
 
 
 Callback = Callable[[Progress], bool | None]
@@ -88,6 +94,10 @@ class Schedule:
     """Where the agent is saved whenever an evaluation is the best so far."""
     max_episode_steps: int = EPISODE_LIMIT
     """After how many steps an evaluation gives up on an episode."""
+    alarm_every: int | None = None
+    alarm_rate: float = ALARM_RATE
+    """How many transitions of each seed are judged at a time (``None`` for no alarms), and how many
+    false alarms there may be per step."""
 
     def __post_init__(self) -> None:
         """Refuse what is no whole number of at least one."""
@@ -103,6 +113,12 @@ class Schedule:
         check_count("track_every", self.track_every)
         check_count("track_intervals_every", self.intervals_every, optional=True)
         check_count("track_intervals_from", self.intervals_from, optional=True)
+        check_count("alarm_every", self.alarm_every, optional=True)
+        if self.alarm_every is not None and not 0 < self.alarm_rate * self.alarm_every < 1:
+            raise ValueError(
+                "alarm_rate is the number of false alarms per step, and must be above 0 and below "
+                f"1 / alarm_every; {self.alarm_rate} is not."
+            )
 
     def solves_at(self, trainer: Trainer) -> bool:
         """Return whether intervals are due now."""
@@ -110,6 +126,23 @@ class Schedule:
         if self.intervals_every is None or not updates:
             return False
         return updates % self.intervals_every < trainer.settings.updates_per_cycle
+
+    def alarms_at(self, trainer: Trainer) -> bool:
+        """Return whether a block of transitions is to be judged now."""
+        if self.alarm_every is None or not trainer.clock.updates:
+            return False
+        return trainer.clock.cycles % self._alarm_cycles(trainer) == 0
+
+    def next_alarm(self, trainer: Trainer) -> float:
+        """Return the cycle after which a block is judged next."""
+        if self.alarm_every is None:
+            return math.inf
+        period = self._alarm_cycles(trainer)
+        return (trainer.clock.cycles // period + 1) * period
+
+    def _alarm_cycles(self, trainer: Trainer) -> int:
+        assert self.alarm_every is not None
+        return math.ceil(self.alarm_every / trainer.settings.transitions_per_cycle)
 
     def next_solving(self, trainer: Trainer) -> float:
         """Return the cycle after which intervals are due next."""
@@ -140,6 +173,7 @@ def train(
     _check_callable(callback, "A callback is a function of the progress")
     _check_callable(heartbeat, "A heartbeat is a function without arguments")
     trainer, gauges = agent.trainer, Gauges(agent.trainer)
+    none = np.zeros(len(agent.seeds), bool)
     per_cycle = trainer.settings.transitions_per_cycle
     end = trainer.clock.cycles + math.ceil(steps / per_cycle)
     report = math.ceil((schedule.report_every or math.ceil(steps / REPORTS)) / per_cycle)
@@ -147,7 +181,7 @@ def train(
     bar = show_progress(agent, steps) if progress_bar else contextlib.nullcontext(lambda: None)
     with bar as advance, _logging_to(logger, tensorboard) as loggers:
 
-        def tell(trace: Trace, evaluation: NDArray | None = None) -> bool | None:
+        def tell(trace: Trace, evaluation: NDArray | None, alarms: Bools) -> bool | None:
             sums = (*trace.means(), *trace.beliefs())
             epsilon, length, speed = gauges.read(trace)
             progress = Progress(
@@ -159,22 +193,25 @@ def train(
                 epsilon,
                 length,
                 speed,
+                alarms,
             )
             log_progress(loggers, progress)
             return None if callback is None else callback(progress)
 
         def at_point() -> bool | None:
-            cycles, evaluation = trainer.clock.cycles, None
+            cycles, evaluation, alarms = trainer.clock.cycles, None, none
             if schedule.solves_at(trainer):
                 agent.record_intervals(schedule.intervals_from)
+            if schedule.alarm_every is not None and schedule.alarms_at(trainer):
+                alarms = agent.look_for_changes(schedule.alarm_every, schedule.alarm_rate)
             if evaluate and cycles % evaluate == 0:
                 evaluation = _evaluate(agent, schedule, stage, cycles // evaluate)
-            elif cycles % report and cycles != end:
+            elif cycles % report and cycles != end and not alarms.any():
                 return None
             trace = trainer.take_trace()
             agent.watch.look(trace, trainer.clock.updates)
             agent.watch.look_at_guard(trainer.halvings)
-            return tell(trace, evaluation)
+            return tell(trace, evaluation, alarms)
 
         def beat() -> bool | None:
             advance()
@@ -183,7 +220,8 @@ def train(
         def next_point(cycle: int) -> int:
             periods = [period for period in (report, evaluate) if period]
             reported = min((cycle // period + 1) * period for period in periods)
-            return int(min(reported, schedule.next_solving(trainer)))
+            judged = min(schedule.next_solving(trainer), schedule.next_alarm(trainer))
+            return int(min(reported, judged))
 
         finished = run_pieces(
             trainer,
@@ -195,7 +233,7 @@ def train(
         )
         # A stop between two points is reported too, but what it has summed up stays for the next.
         if not finished and trainer.trace.cycles.any():
-            tell(trainer.trace)
+            tell(trainer.trace, None, none)
 
 
 def _evaluate(agent: AnyAgent, schedule: Schedule, stage: Stage, seed: int) -> NDArray:

@@ -4,6 +4,7 @@
 :mod:`~.base`             the protocol of environments in JAX; what an observation is
 :mod:`~.registry`         from an id to the environment in JAX
 ``acrobot``, ...          one file per environment in JAX
+:mod:`~.changing`         worlds that change: several of them, one after the other
 :mod:`~.finite`           what those share whose transitions are a table
 :mod:`~.gymnax`           gymnax's environments, as they are (extra ``gymnax``)
 :mod:`~.gym`              Gymnasium's environments: spaces, vectorisation, guards
@@ -22,6 +23,7 @@ import gymnasium
 from valuetrack.envs.acrobot import Acrobot, AcrobotState
 from valuetrack.envs.base import Environment, ObservationSpec, Step, TimedTask
 from valuetrack.envs.cartpole import CartPole, CartPoleState
+from valuetrack.envs.changing import CHANGING_ID, ChangingWorld, WorldState, changing
 from valuetrack.envs.deep_sea import DEEP_SEA_ID, DeepSea, DeepSeaState, episodes_to_solve
 from valuetrack.envs.finite import FiniteTask, Outcomes, PlaceState
 from valuetrack.envs.gym.rewards import CHANGED_REWARDS_ID
@@ -54,9 +56,12 @@ if ESCAPE_ID not in gymnasium.registry:
     for env_id in (DEEP_SEA_ID, N_CHAIN_ID, RIVER_SWIM_ID):
         made_by = "valuetrack.envs.gym.from_jax:FiniteEnv"
         gymnasium.register(env_id, entry_point=made_by, kwargs={"task": env_id})
+    made_by = "valuetrack.envs.gym.from_jax:JaxEnv"
+    gymnasium.register(CHANGING_ID, entry_point=made_by, kwargs={"task": CHANGING_ID})
 
 __all__ = [
     "CHANGED_REWARDS_ID",
+    "CHANGING_ID",
     "DEEP_SEA_ID",
     "ESCAPE_ID",
     "IN_JAX",
@@ -66,6 +71,7 @@ __all__ = [
     "AcrobotState",
     "CartPole",
     "CartPoleState",
+    "ChangingWorld",
     "DeepSea",
     "DeepSeaState",
     "Environment",
@@ -83,7 +89,9 @@ __all__ = [
     "Step",
     "TimedTask",
     "TransitionTable",
+    "WorldState",
     "action_values",
+    "changing",
     "episodes_to_solve",
     "find",
     "ids_in_jax",

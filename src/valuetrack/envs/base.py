@@ -111,7 +111,8 @@ class Environment(Protocol[State]):
     as a static argument. All methods are written for one environment; the caller maps them over
     many. A state is a pytree of arrays. ``observation_bounds``, the lowest and the highest
     observation, may be added, and so may ``one_hot``, true if every observation is a one-hot
-    vector; see :func:`bounds_in_jax` and :func:`factors_in_jax`. The source has one to copy in
+    vector; see :func:`bounds_in_jax` and :func:`factors_in_jax`. One whose episodes have something
+    in common has ``restart``; see :func:`restarted`. The source has one to copy in
     ``skeletons/environment.py``; :func:`valuetrack.envs.register` gives it an id.
     """
 
@@ -185,6 +186,17 @@ def factors_in_jax(env: JaxEnvironment) -> Floats:
     shape = env.observation_shape
     factor = math.sqrt(math.prod(shape)) if getattr(env, "one_hot", False) else 1.0
     return np.full(shape, factor)
+
+
+def restarted(env: Environment[State], state: State, uniforms: Array) -> State:
+    """Start an episode after another one, which was left in a state.
+
+    That is a reset, unless the environment has a method ``restart(state, uniforms)``, for what
+    does not end with an episode; see :class:`~valuetrack.envs.changing.ChangingWorld`.
+    """
+    restart = getattr(env, "restart", None)
+    begun: State = env.reset(uniforms) if restart is None else restart(state, uniforms)
+    return begun
 
 
 class TimedState(Protocol):

@@ -16,8 +16,7 @@ from valuetrack.envs.registry import register
 from valuetrack.types import Array
 
 GRAVITY = 9.8
-POLE_MASS = 0.1
-TOTAL_MASS = 1.0 + POLE_MASS  # the cart weighs 1
+CART_MASS, POLE_MASS = 1.0, 0.1
 HALF_LENGTH = 0.5  # from the hinge to the pole's centre of mass
 FORCE = 10.0
 TIME_STEP = 0.02
@@ -43,6 +42,11 @@ class CartPole(TimedTask[CartPoleState]):
 
     Every step pays 1, the terminating one included. An episode terminates once the cart is more
     than 2.4 from the middle or the pole more than 12 degrees from upright.
+
+    Parameters
+    ----------
+    pole_mass
+        What the pole weighs; the cart weighs 1. Gymnasium's weighs 0.1.
 
     Notes
     -----
@@ -76,6 +80,13 @@ class CartPole(TimedTask[CartPoleState]):
     reset_uniforms: ClassVar[int] = 4
 
     horizon: int = 500
+    pole_mass: float = POLE_MASS
+
+    def __post_init__(self) -> None:
+        """Refuse a pole that weighs nothing."""
+        super().__post_init__()
+        if not (self.pole_mass > 0 and math.isfinite(self.pole_mass)):
+            raise ValueError(f"pole_mass must be a positive number, but is {self.pole_mass}.")
 
     def reset(self, uniforms: Array) -> CartPoleState:
         """Draw all four coordinates evenly from [-0.05, 0.05)."""
@@ -86,11 +97,12 @@ class CartPole(TimedTask[CartPoleState]):
         del uniforms
         sin, cos = jnp.sin(state.angle), jnp.cos(state.angle)
         force = jnp.where(action == 1, jnp.float32(FORCE), jnp.float32(-FORCE))
-        moment = POLE_MASS * HALF_LENGTH
-        push = (force + moment * state.angular_velocity**2 * sin) / TOTAL_MASS
-        inertia = HALF_LENGTH * (4.0 / 3.0 - POLE_MASS * cos**2 / TOTAL_MASS)
+        total = CART_MASS + self.pole_mass
+        moment = self.pole_mass * HALF_LENGTH
+        push = (force + moment * state.angular_velocity**2 * sin) / total
+        inertia = HALF_LENGTH * (4.0 / 3.0 - self.pole_mass * cos**2 / total)
         angular_acceleration = (GRAVITY * sin - push * cos) / inertia
-        acceleration = push - moment * angular_acceleration * cos / TOTAL_MASS
+        acceleration = push - moment * angular_acceleration * cos / total
         after = CartPoleState(
             position=state.position + TIME_STEP * state.velocity,
             velocity=state.velocity + TIME_STEP * acceleration,

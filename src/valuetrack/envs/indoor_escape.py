@@ -162,6 +162,14 @@ class IndoorEscape:
         """Return which of E, N, W, S are legal; none is in the goal."""
         return jnp.asarray(self._tables.legal)[state.cell]
 
+    def carried(self, state: EscapeState) -> EscapeState:
+        """Return where an episode that began in another grid goes on in this one.
+
+        Whoever stands where no action is legal, as in a new wall, is put back to the start.
+        """
+        stuck = ~jnp.any(jnp.asarray(self._tables.legal)[state.cell])
+        return state._replace(cell=jnp.where(stuck, self.index(self.start), state.cell))
+
     def _reward(self, uniform: Array) -> Array:
         return self.reward_mean + self.reward_sd * standard_normal(uniform)
 

@@ -2,7 +2,8 @@
 
 Each experiment has a module that turns a run into a `Report`: `indoor_escape` compares it with
 the paper's tables, `control` compares algorithms, or settings of one, on control tasks,
-`honest_values` compares intervals with the truth, `defaults` what users get without options, and
+`honest_values` compares intervals with the truth, `exploration` who finds what is far away,
+`changing_worlds` who is right again after a change, `defaults` what users get without options, and
 `sweep` the settings of a sweep of one's own, `tuning` the trials of a search.
 
 Examples
@@ -29,6 +30,7 @@ from valuetrack.io.atomic import write_atomically
 from valuetrack.io.manifest import Manifest
 from valuetrack.io.run_folder import RunFolder, StoreError
 from valuetrack.report import (
+    changing_worlds,
     control,
     defaults,
     exploration,
@@ -61,6 +63,7 @@ _REPORTS: Mapping[str, Callable[[RunFolder, Manifest], Report]] = {
     "defaults": defaults.make_report,
     "deep-sea": exploration.make_report,
     "n-chain": exploration.make_report,
+    "changing-worlds": changing_worlds.make_report,
     "sweep": sweep.make_report,
     "tune": tuning.make_report,
 }

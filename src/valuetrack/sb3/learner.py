@@ -45,7 +45,7 @@ class Compiled:
         self.agent, self.task, self.options = agent, task, options
         self.learner = agent.build(task, options)
         self.pool_size, self.thinning = pool_of(options, self.learner, seeds=1)
-        self.queries = Queries(self.learner, None)
+        self.queries = Queries(self.learner)
         self.start = jax.jit(self._start)
         self.update = jax.jit(self._update, donate_argnums=0, static_argnums=2)
         self.refresh = jax.jit(self._refresh)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from valuetrack.envs.base import Environment
+from valuetrack.envs.base import Environment, restarted
 from valuetrack.learner import Acted, Learner, LearnerState, drawn_opinion
 from valuetrack.measurement import discount_of
 from valuetrack.replay import DeviceRing, Layout, Rows
@@ -178,7 +178,7 @@ class Loop:
         count = self.settings.environments
         drawn = self._split(uniforms)
         after = jax.vmap(self.env.step)(env, action, drawn.step)
-        fresh = jax.vmap(self.env.reset)(drawn.reset)
+        fresh = jax.vmap(functools.partial(restarted, self.env))(after.state, drawn.reset)
         over = after.terminated | after.truncated
         # An action is needed at s', for the transition, and where the environment really goes on,
         # which is a fresh start if the episode is over: both in one pass through the network.

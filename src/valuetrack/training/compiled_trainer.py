@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from valuetrack import rng
+from valuetrack.envs.changing import ChangingWorld
 from valuetrack.interrupts import Uninterrupted
 from valuetrack.io.arrays import Arrays, from_arrays, to_arrays
 from valuetrack.learner import Learner
@@ -54,6 +55,13 @@ class CompiledTrainer(Trainer):
     @property
     def _parts(self) -> list[Learned]:
         return [state.learned for state in self._states]
+
+    @property
+    def present_env(self) -> JaxEnvironment:
+        """The environment: of a changing world, the world as it is now."""
+        if isinstance(self.env, ChangingWorld):
+            return self.env.present(self._states[0].env)
+        return self.env
 
     @property
     def longest_run(self) -> int:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from valuetrack import posterior
+from valuetrack.envs.base import JaxEnvironment
 from valuetrack.io.arrays import Arrays, from_arrays
 from valuetrack.learner import Learner, LearnerState
 from valuetrack.posterior import Pool
@@ -205,6 +206,11 @@ class Trainer(ABC):
     def longest_run(self) -> int:
         """How many cycles one run may have without losing tracked values."""
         return COUNT_LIMIT - 1
+
+    @property
+    def present_env(self) -> JaxEnvironment | None:
+        """The environment in JAX, if there is one: of a changing world, the world as it is now."""
+        return None
 
     @property
     def learned(self) -> Learned:

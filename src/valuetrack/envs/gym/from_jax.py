@@ -14,10 +14,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import InvalidAction, ResetNeeded
 
-from valuetrack.envs.base import JaxEnvironment
+from valuetrack.envs.base import JaxEnvironment, restarted
+from valuetrack.envs.changing import ChangingWorld
 from valuetrack.envs.finite import FiniteTask
 from valuetrack.envs.gym.spaces import space_in_jax
 from valuetrack.envs.gym.tabular import Entries
+from valuetrack.envs.gym.vectorised import SequentialEnvs, VectorisedEnvs
 from valuetrack.envs.registry import find
 from valuetrack.types import Array, Bools, Floats, Json, NDArray
 
@@ -25,10 +27,10 @@ Packed = tuple[Any, Array, Array]
 
 
 @lru_cache(maxsize=64)
-def _compile(task: Hashable) -> tuple[Callable[..., Packed], Callable[..., Packed]]:
-    """Compile reset and step, once for all environments with equal options.
+def _compile(task: Hashable) -> tuple[Callable[..., Packed], ...]:
+    """Compile reset, step and restart, once for all environments with equal options.
 
-    Both return the next state, its observation and, in one float32 vector, all else that the caller
+    All return the next state, its observation and, in one float32 vector, all else that the caller
     sees: action mask, reward, terminated, truncated. Two small transfers take less than five.
     """
     env: Any = task
@@ -38,7 +40,12 @@ def _compile(task: Hashable) -> tuple[Callable[..., Packed], Callable[..., Packe
         return state, observation, jnp.concatenate([mask, jnp.stack(rest).astype(jnp.float32)])
 
     def reset(uniforms: Array) -> Packed:
-        state = env.reset(uniforms)
+        return begun(env.reset(uniforms))
+
+    def restart(state: Any, uniforms: Array) -> Packed:
+        return begun(restarted(env, state, uniforms))
+
+    def begun(state: Any) -> Packed:
         return pack(state, env.observe(state), *jnp.zeros(3))
 
     def step(state: Any, action: Array, uniforms: Array) -> Packed:
@@ -46,7 +53,7 @@ def _compile(task: Hashable) -> tuple[Callable[..., Packed], Callable[..., Packe
         ends = result.terminated.astype(jnp.float32), result.truncated.astype(jnp.float32)
         return pack(result.state, result.observation, result.reward, *ends)
 
-    return jax.jit(reset), jax.jit(step)
+    return jax.jit(reset), jax.jit(step), jax.jit(restart)
 
 
 class JaxEnv(gymnasium.Env[NDArray, np.int64]):
@@ -67,6 +74,8 @@ class JaxEnv(gymnasium.Env[NDArray, np.int64]):
     ``action_space.sample(mask)`` takes. An illegal action is not an error: the environment says
     what it does. It counts its steps itself, so that it needs no time-limit wrapper. All randomness
     comes from ``np_random``, which ``reset(seed=...)`` seeds. ``state`` is the environment's own.
+    A world that changes goes on from one episode to the next, also where a reset has a seed; only a
+    new environment begins it anew.
 
     Examples
     --------
@@ -88,11 +97,15 @@ class JaxEnv(gymnasium.Env[NDArray, np.int64]):
             allowed = f"None or one of {modes}" if modes else "None"
             raise ValueError(f"render_mode must be {allowed}, but is {render_mode!r}.")
         made: Any = _made(task, options) if isinstance(task, str) else task
-        self.task = made
         self.render_mode = render_mode
+        self.become(made)
         self.observation_space = space_in_jax(self.task)
         self.action_space = spaces.Discrete(self.task.num_actions)
-        self._reset, self._step = _compile(self.task)
+
+    def become(self, task: Any) -> None:
+        """Be another environment with the same observations and actions from the next reset on."""
+        self.task = task
+        self._reset, self._step, self._restart = _compile(task)
         self.state: Any = None
         self._over = False
 
@@ -101,7 +114,12 @@ class JaxEnv(gymnasium.Env[NDArray, np.int64]):
     ) -> tuple[NDArray, Json]:
         """Start an episode; ``options`` is ignored."""
         super().reset(seed=seed, options=options)
-        observation, info, _ = self._arrive(self._reset(self._uniforms(self.task.reset_uniforms)))
+        uniforms = self._uniforms(self.task.reset_uniforms)
+        if self.state is not None and hasattr(self.task, "restart"):
+            packed = self._restart(self.state, uniforms)
+        else:
+            packed = self._reset(uniforms)
+        observation, info, _ = self._arrive(packed)
         return observation, info
 
     def step(self, action: SupportsIndex) -> tuple[NDArray, float, bool, bool, Json]:
@@ -163,6 +181,22 @@ class FiniteEnv(JaxEnv):
     def observations(self) -> Bools:
         """Return what is observed in each place, (places, bits)."""
         return self.task.observations()
+
+
+def share_world(training: VectorisedEnvs, evaluation: VectorisedEnvs) -> None:
+    """Let environments for an evaluation be what a changing world of the training is now."""
+    if not isinstance(training, SequentialEnvs) or not isinstance(evaluation, SequentialEnvs):
+        return
+    source: Any = training.envs[0].unwrapped
+    if not isinstance(source, JaxEnv) or source.state is None:
+        return
+    if not isinstance(source.task, ChangingWorld):
+        return
+    present = source.task.present(source.state)
+    for env in evaluation.envs:
+        own: Any = env.unwrapped
+        if own.task != present:
+            own.become(present)
 
 
 def _made(env_id: str, options: Json) -> JaxEnvironment:

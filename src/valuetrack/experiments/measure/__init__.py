@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from valuetrack.api.agent import AnyAgent
 from valuetrack.experiments.measure import (
+    changes,
     control,
     exploration,
     intervals,
@@ -42,6 +43,7 @@ KINDS: dict[str, _Kind] = {
         intervals.IntervalsOptions, intervals.plan_points, intervals.IntervalsMeasure, False
     ),
     "outcome": _Kind(outcome.OutcomeOptions, outcome.plan_points, outcome.OutcomeMeasure),
+    "changes": _Kind(changes.ChangesOptions, changes.plan_points, changes.ChangesMeasure),
     "training": _Kind(training.TrainingOptions, training.plan_points, training.TrainingMeasure),
 }
 

@@ -21,6 +21,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from valuetrack.api.agent import AnyAgent
+from valuetrack.envs.base import JaxEnvironment
+from valuetrack.envs.changing import ChangingWorld
 from valuetrack.envs.gym.make import make_vectorised
 from valuetrack.envs.gym.tabular import (
     TransitionTable,
@@ -104,9 +106,27 @@ def truth_finder(agent: AnyAgent, sizes: RolloutSizes, sarsa: SarsaTruth) -> Fin
 
 def exact_finder(agent: AnyAgent, sarsa: SarsaTruth = "own") -> FindTruth | None:
     """Return what finds the exact values of an agent's seeds; ``None`` if the world is no table."""
-    if isinstance(agent.env.in_jax, IndoorEscape):
-        return _in_escape(agent, agent.env.in_jax, sarsa)
-    table = table_of(agent)
+    if isinstance(agent.env.in_jax, ChangingWorld):
+        return _in_changing(agent, agent.env.in_jax, sarsa)
+    return _exact_in(agent, agent.env.in_jax, sarsa)
+
+
+def _in_changing(agent: AnyAgent, env: ChangingWorld, sarsa: SarsaTruth) -> FindTruth | None:
+    finders = [(world, _exact_in(agent, world, sarsa)) for world in env.worlds]
+
+    def find(member: int) -> Truth:
+        now = agent.trainer.present_env
+        chosen = next(finder for world, finder in finders if world is now)
+        assert chosen is not None
+        return chosen(member)
+
+    return find if all(finder for _, finder in finders) else None
+
+
+def _exact_in(agent: AnyAgent, env: JaxEnvironment | None, sarsa: SarsaTruth) -> FindTruth | None:
+    if isinstance(env, IndoorEscape):
+        return _in_escape(agent, env, sarsa)
+    table = table_of(agent) if env is None else getattr(env, "table", None)
     return None if table is None else _in_table(agent, table)
 
 
@@ -152,6 +172,8 @@ def _in_table(agent: AnyAgent, table: TransitionTable) -> FindTruth:
 
 
 def _by_rollouts(agent: AnyAgent, sizes: RolloutSizes) -> FindTruth:
+    if isinstance(agent.env.in_jax, ChangingWorld):
+        raise ValueError("In a world that changes, only tables have known values.")
     rollouts: JaxRollouts | HostRollouts
     if agent.env.in_jax is None:
         rollouts = HostRollouts(agent, sizes.replayed_states, sizes.rollouts, sizes.tail)
