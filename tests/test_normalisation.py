@@ -22,7 +22,7 @@ from valuetrack.normalisation import CLIP, Scaling, components, normalised
 from valuetrack.registry import agent_type
 from valuetrack.types import Transition
 
-OTHERS = ("honest-values", "defaults", "deep-sea", "n-chain")
+OTHERS = ("honest-values", "defaults", "deep-sea", "n-chain", "changing-worlds")
 PAPERS = [name for name in experiment_names() if name not in OTHERS]
 """The experiments of the paper; the others have the defaults of users."""
 SMALL = {

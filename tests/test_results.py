@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from valuetrack.io.tables import read_table
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "results" / "indoor-escape"
@@ -45,16 +48,48 @@ def test_the_run_is_of_one_clean_commit_and_large_enough():
         assert row["steps"] == 1_000_000
 
 
+TASKS = {
+    "FrozenLake": ("frozenlake", "1+"),
+    "CliffWalking": ("cliffwalking", "1+"),
+    "CartPole": ("cartpole", "all"),
+    "Acrobot": ("acrobot", "all"),
+}
+"""The tasks of the page on honest values, and which state-actions its tables are about."""
+NUMBERS = ("coverage_80", "coverage_95", "width", "interval_score", "rank")
+
+
+def mean_scores(row: str, kind: str, visits: str) -> list[float]:
+    """Return the numbers of one row of a run, means over its seeds."""
+    tables = [read_table(p) for p in sorted((HONEST / "units" / row).glob("*/intervals.parquet"))]
+    columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    chosen = columns["kind"] == kind
+    chosen &= (columns["action"] == "all") & (columns["visits"] == visits)
+    assert len(set(columns["seed"][chosen])) >= 5
+    return [float(np.nanmean(columns[name][chosen])) for name in NUMBERS]
+
+
 def test_the_numbers_of_honest_values_are_those_of_the_run():
-    measured = set(table_lines((HONEST / "tables.md").read_text(encoding="utf-8")))
-    text = (ROOT / "docs" / "honest-values.md").read_text(encoding="utf-8")
-    shown = [line for line in table_lines(text) if " ± " in line or line.startswith("| LKTD |")]
-    assert len(shown) > 10
-    assert [line for line in shown if line not in measured] == []
+    tables = (HONEST / "tables.md").read_text(encoding="utf-8")
+    lines = table_lines((ROOT / "docs" / "honest-values.md").read_text(encoding="utf-8"))
+    assert [line for line in lines if " ± " in line and line not in tables] == []
+    by_action = [re.search(r"(\| \d\.\d\d \(\d\.\d+\) ){4}\|", line) for line in lines]
+    shown = [found.group() for found in by_action if found]
+    assert len(shown) == 12
+    assert [numbers for numbers in shown if numbers not in tables] == []
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rows = [row for row in rows if row[0] in TASKS]
+    assert len(rows) == 28
+    for task, label, kind, *numbers in rows:
+        name, visits = TASKS[task]
+        row = f"{name}-{label.lower().replace('-', '')}"
+        for shown_number, number in zip(numbers, mean_scores(row, kind, visits), strict=True):
+            # As many digits as are shown.
+            assert float(shown_number) == pytest.approx(number, rel=0.005, abs=0.0051), row
+
+
+def test_the_run_of_honest_values_is_of_clean_commits():
     manifest = json.loads((HONEST / "manifest.json").read_text(encoding="utf-8"))
-    for row in manifest["rows"]:
-        assert "dirty" not in row["commit"]
-        assert sum(count for _, count in row["units"]) >= 20
+    assert not any("dirty" in row["commit"] for row in manifest["rows"])
 
 
 def test_the_numbers_of_classic_control_are_those_of_the_run():

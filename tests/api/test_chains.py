@@ -53,7 +53,7 @@ def test_the_samples_of_all_seeds_are_one_chain_each():
     one = together(agent, PLACES[3])
     assert one.samples.shape == (60, 2)
     np.testing.assert_allclose(one.rhat, whole.rhat[3], rtol=1e-3)
-    np.testing.assert_allclose(one.solved.sd, whole.solved.sd[3], rtol=1e-4)
+    np.testing.assert_allclose(one.solved.sd, whole.solved.sd[3], rtol=3e-3)
 
 
 def test_heads_are_chains_of_their_own():
