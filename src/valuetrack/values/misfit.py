@@ -49,9 +49,10 @@ RANGE = 0.2
 MOST_NUMBERS = 20_000_000
 """Of how many numbers, at most, the spread of observations is taken: those of some images."""
 ROUNDS = 20
-"""How often, at most, the variance is estimated anew with its own weight of the prior."""
+"""How many times the variance is estimated at most."""
 CLOSE, SMALLEST = 0.02, 1e-12
-"""When it stays, relatively; and as what share of the largest one it counts at least."""
+"""Rounds end when the estimate changes by a smaller share than the first; the second is the
+least estimate that weighs the prior, as a share of the largest."""
 
 
 class Waves(NamedTuple):

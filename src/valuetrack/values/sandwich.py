@@ -71,7 +71,7 @@ SMALLEST_NOISE = 1e-6
 PRIOR_SHARE = 0.25
 """The prior's variance of a typical value, as a share of its square: an sd of half the value."""
 LEAST_LEFT = 0.01
-"""As what part of the noise, at least, what a misfit leaves of it counts."""
+"""The least noise that a misfit leaves, as a share of what it was."""
 PROBED = 500
 """At how many transitions, at least, the step is compared with its noise."""
 
@@ -225,6 +225,7 @@ def solve(
     found = _solved(sums, probed, waves, amplitude, seen, prior_variance)
     if waves:
         amplitude = _amplitude(batches, sums, waves, blocks, found)
+    if amplitude:
         found = _solved(sums, probed, waves, amplitude, seen, found.prior_variance, found.noise)
         # Part of what seemed to be noise was misfit: once more, with what is left of it.
         noise = _noise_left(_columns(probed, waves, amplitude), found)
@@ -297,8 +298,8 @@ def _amplitude(batches: Batches, sums: Equations, waves: int, blocks: int, found
 def _noise_left(probed: Rows, found: _Found) -> float:
     """Return the mean of delta^2 at a solution, of each transition without itself.
 
-    It is a part of what it was, and no less than a hundredth: nothing but the prior, whose weight
-    goes by the noise, holds directions that the memory leaves open.
+    It is never more than the noise was, and no less than a hundredth of it: only the prior, whose
+    weight goes by the noise, holds directions that the memory leaves open.
     """
     alone = without_itself(probed, after_step(probed, found.step), found.inverse)
     left = float(np.mean(np.square(alone, dtype=np.float64)))
